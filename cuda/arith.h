@@ -42,7 +42,7 @@ typedef uint64_t uintptr_t;
 #define CU_HEAD_INDEX ((uint64_t)1 << 40)
 
 /* As kern/codec.h and kern/dtype.h have them; codec.c holds them to that. */
-enum { CU_NONE, CU_FLOAT16, CU_SCALED, CU_BFLOAT16, CU_UNIFORM8, CU_QUANTILE8, CU_BLOCKWISE8, CU_LINEAR8, CU_LINEAR4 };
+enum { CU_NONE, CU_FLOAT16, CU_SCALED, CU_BFLOAT16, CU_UNIFORM8, CU_QUANTILE8, CU_BLOCKWISE8, CU_LINEAR8, CU_LINEAR4, CU_ROWS };
 enum { CU_F32 = 1, CU_F16 = 2, CU_BF16 = 3 };
 
 /* ---- bits ---- */
@@ -254,6 +254,12 @@ HV_HD uint16_t cu_scaled_of(float x, float mean, float inverse) {
   y = y * inverse;
   return inverse > 0 ? cu_f16_of(y) : 0;
 }
+/* SCALED_ROWS: without deviation, what is not finite becomes NaN. */
+HV_HD uint16_t cu_row_code_of(float x, float mean, float std) {
+  float y = x - mean;
+  y = y * (std > 0 ? 1 / std : 0);
+  return cu_f16_of(y);
+}
 HV_HD float cu_scaled_to(uint16_t h, float std, float mean) {
   float y = cu_f16_to(h) * std;
   return y + mean;
@@ -327,7 +333,8 @@ HV_HD int32_t cu_linear_of(float x, float inverse, float levels) {
 /* ---- sizes ---- */
 
 HV_HD uint32_t cu_bits_of(int codec, int dtype) {
-  return codec == CU_NONE ? 8 * cu_size_of(dtype) : codec == CU_LINEAR4 ? 4 : codec >= CU_UNIFORM8 ? 8 : 16;
+  int in_16 = codec == CU_FLOAT16 || codec == CU_SCALED || codec == CU_BFLOAT16 || codec == CU_ROWS;
+  return codec == CU_NONE ? 8 * cu_size_of(dtype) : in_16 ? 16 : codec == CU_LINEAR4 ? 4 : 8;
 }
 HV_HD uint64_t cu_body_bytes(int codec, int dtype, uint64_t count) {
   return (count * cu_bits_of(codec, dtype) + 7) / 8;
@@ -335,17 +342,35 @@ HV_HD uint64_t cu_body_bytes(int codec, int dtype, uint64_t count) {
 HV_HD uint64_t cu_slices(uint64_t count) {
   return (count + CU_SLICE - 1) / CU_SLICE;
 }
+/* SCALED_ROWS: how elements lie in rows (hv_rows of kern/codec.h); other codecs have {0, 0}. */
+typedef struct cu_rows {
+  uint64_t width, first;
+} cu_rows;
+/* Index of the row that has element `at`; the number of rows in count elements. */
+HV_HD uint64_t cu_rows_at(cu_rows rows, uint64_t at) {
+  return at < rows.first ? 0 : 1 + (at - rows.first) / rows.width;
+}
+HV_HD uint64_t cu_rows_in(cu_rows rows, uint64_t count) {
+  return count ? cu_rows_at(rows, count - 1) + 1 : 0;
+}
+/* Index of the first element of a row. */
+HV_HD uint64_t cu_rows_begin(cu_rows rows, uint64_t row) {
+  return row ? rows.first + (row - 1) * rows.width : 0;
+}
+
 /* Bytes of params, then of scales. */
 HV_HD uint32_t cu_param_bytes(int codec) {
-  return codec == CU_SCALED ? 8 : codec == CU_UNIFORM8 ? 16 : codec == CU_QUANTILE8 ? 1024 : 0;
+  return codec == CU_SCALED ? 8 : codec == CU_UNIFORM8 || codec == CU_ROWS ? 16 : codec == CU_QUANTILE8 ? 1024 : 0;
 }
-HV_HD uint64_t cu_scale_bytes(int codec, uint64_t count) {
-  return codec == CU_BLOCKWISE8 ? (count + CU_UNIT - 1) / CU_UNIT * 4
-         : codec >= CU_LINEAR8  ? (count + CU_LINEAR - 1) / CU_LINEAR * 2
-                                : 0;
+HV_HD uint64_t cu_scale_bytes(int codec, uint64_t count, cu_rows rows) {
+  if (codec == CU_ROWS)
+    return cu_rows_in(rows, count) * 8;
+  return codec == CU_BLOCKWISE8                       ? (count + CU_UNIT - 1) / CU_UNIT * 4
+         : codec == CU_LINEAR8 || codec == CU_LINEAR4 ? (count + CU_LINEAR - 1) / CU_LINEAR * 2
+                                                      : 0;
 }
-HV_HD uint64_t cu_head_bytes(int codec, uint64_t count) {
-  return (cu_param_bytes(codec) + cu_scale_bytes(codec, count) + 15) / 16 * 16;
+HV_HD uint64_t cu_head_bytes(int codec, uint64_t count, cu_rows rows) {
+  return (cu_param_bytes(codec) + cu_scale_bytes(codec, count, rows) + 15) / 16 * 16;
 }
 
 #endif

@@ -11,7 +11,8 @@
 
 #include "cuda/block.h"
 
-/* BEGIN: zeroes the states of the jobs, and the last 16 bytes of each head that will be written, part of which may be padding. */
+/* BEGIN: zeroes the states of the jobs, and the last 16 bytes of each head that will be written, part of which may be padding.
+ * Writes the rows of SCALED_ROWS. */
 HV_BLOCK void cu_begin_block(const cu_args *a, uint32_t block) {
   HV_EACH(t) {
     uint32_t i = block * CU_THREADS + t;
@@ -20,10 +21,12 @@ HV_BLOCK void cu_begin_block(const cu_args *a, uint32_t block) {
       cu_state zero;
       memset(&zero, 0, sizeof zero);
       *job->state = zero;
-      uint64_t head = cu_head_bytes(a->codec, job->count);
+      uint64_t head = cu_head_bytes(a->codec, job->count, job->rows);
       cu_16 nothing = {{0, 0, 0, 0}};
       if (job->src && head)
         cu_write16(job->chunk + CU_HEADER + head - 16, nothing);
+      if (job->src && a->codec == CU_ROWS)
+        *(cu_rows *)(void *)(job->chunk + CU_HEADER) = job->rows;
     }
   }
 }
@@ -44,13 +47,18 @@ HV_BLOCK uint32_t cu_words_over(cu_16 v, uint32_t mask, uint32_t most, uint32_t 
     over |= 4 * i < n_bytes && (v.w[i] & mask) > most;
   return over;
 }
-/* 1 if one of 16 bytes of a body codes a value that is not finite; else 0. Codecs after SCALED_FLOAT16 have no such codes. */
+/* 1 if one of 16 bytes of a body codes a value that is not finite; else 0. The codecs of 8 bits and less have no such codes. */
 HV_BLOCK uint32_t cu_not_finite(int codec, int dtype, cu_16 v) {
   if (codec == CU_NONE && dtype == CU_F32)
     return cu_words_over(v, 0x7fffffff, 0x7f7fffff, 16);
   if (codec == CU_BFLOAT16 || (codec == CU_NONE && dtype == CU_BF16))
     return cu_halves_over(v, 0x7f7f, 16);
-  return codec <= CU_SCALED ? cu_halves_over(v, 0x7bff, 16) : 0;
+  return codec <= CU_SCALED || codec == CU_ROWS ? cu_halves_over(v, 0x7bff, 16) : 0;
+}
+/* 1 if words i and i + 1, which are among the first n_bytes, are no mean and std of SCALED_ROWS; else 0. */
+HV_BLOCK uint32_t cu_row_misfit(cu_16 v, uint32_t i, uint32_t n_bytes) {
+  float mean = cu_float(v.w[i]), std = cu_float(v.w[i + 1]);
+  return 4 * i < n_bytes && !(mean >= -CU_TAME && mean <= CU_TAME && std >= 0 && std <= CU_STD_MAX);
 }
 /* 1 if 16 bytes of a head hold a number that no encoder writes; else 0. Of these bytes the first n_bytes are scales; the rest is
  * padding, unless the head is QUANTILE8's book. */
@@ -59,6 +67,8 @@ HV_BLOCK uint32_t cu_misfit(int codec, cu_16 v, uint32_t n_bytes) {
     return cu_words_over(v, 0xffffffff, 0x7e800000, n_bytes);
   if (codec == CU_LINEAR8 || codec == CU_LINEAR4)
     return cu_halves_over(v, codec == CU_LINEAR8 ? 0x7b00 : 0x7d00, n_bytes);
+  if (codec == CU_ROWS)
+    return cu_row_misfit(v, 0, n_bytes) | cu_row_misfit(v, 2, n_bytes);
   return codec == CU_QUANTILE8 ? cu_words_over(v, 0x7fffffff, 0x7f7fffff, 16) : 0;
 }
 
@@ -67,17 +77,21 @@ HV_BLOCK uint32_t cu_misfit(int codec, cu_16 v, uint32_t n_bytes) {
 /* Adds piece `index` of a job to the checksum, and notes invalid values in the job's state. The indices count the pieces of the
  * head first, then those of the body. */
 HV_BLOCK void cu_sum_piece(cu_piece_room *s, uint32_t *waiting, const cu_job *job, uint64_t index) {
-  uint64_t head = cu_head_bytes(job->codec, job->count), in_head = (head + CU_PIECE - 1) / CU_PIECE;
+  uint64_t head = cu_head_bytes(job->codec, job->count, job->rows), in_head = (head + CU_PIECE - 1) / CU_PIECE;
   int of_head = index < in_head;
   uint64_t at = (of_head ? index : index - in_head) * CU_PIECE;
   uint64_t size = of_head ? head : cu_body_bytes(job->codec, job->dtype, job->count);
   const uint8_t *from = job->chunk + CU_HEADER + (of_head ? 0 : head) + at;
   uint32_t n = size - at < CU_PIECE ? (uint32_t)(size - at) : CU_PIECE;
-  uint64_t scales = of_head && !cu_param_bytes(job->codec) ? cu_scale_bytes(job->codec, job->count) - at : CU_PIECE;
+  uint32_t params = job->codec == CU_ROWS ? 16 : 0; /* which JUDGE looks at */
+  uint64_t scales = of_head && (params || !cu_param_bytes(job->codec))
+                        ? params + cu_scale_bytes(job->codec, job->count, job->rows) - at
+                        : CU_PIECE;
   HV_REG(cu_16, bytes);
   HV_EACH(t) {
     cu_16 v = HV_R(bytes) = cu_read_some(from + 16 * t, n > 16 * t ? n - 16 * t : 0);
     uint32_t n_scales = scales > 16 * t ? (scales - 16 * t < 16 ? (uint32_t)(scales - 16 * t) : 16) : 0;
+    n_scales = at + 16 * t < params ? 0 : n_scales;
     uint32_t bad =
         of_head ? cu_misfit(job->codec, v, n_scales) * CU_BAD_FIT : cu_not_finite(job->codec, job->dtype, v) * CU_BAD_FINITE;
     if (bad)
@@ -105,10 +119,10 @@ HV_BLOCK void cu_sum_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
 /* ---- the header ---- */
 
 /* The first 24 bytes of a chunk, as three words. */
-HV_BLOCK void cu_header(uint64_t w[3], int codec, int dtype, uint64_t count) {
+HV_BLOCK void cu_header(uint64_t w[3], int codec, int dtype, uint64_t count, cu_rows rows) {
   w[0] = 0x31635648u | (uint64_t)1 << 32 | (uint64_t)codec << 40 | (uint64_t)dtype << 48;
   w[1] = count;
-  w[2] = CU_HEADER + cu_head_bytes(codec, count);
+  w[2] = CU_HEADER + cu_head_bytes(codec, count, rows);
 }
 /* The checksum, from the sum over all pieces and these three words. */
 HV_BLOCK uint64_t cu_whole_sum(uint64_t sum, const uint64_t w[3]) {
@@ -129,7 +143,7 @@ HV_BLOCK float cu_uniform_end(const cu_state *state, uint64_t n, uint64_t steps,
  * header. Block `block` does job `block`. */
 HV_BLOCK void cu_seal_block(cu_piece_room *s, const cu_args *a, uint32_t block) {
   const cu_job *job = &a->job[block];
-  uint64_t head = cu_head_bytes(a->codec, job->count);
+  uint64_t head = cu_head_bytes(a->codec, job->count, job->rows);
   float *params = (float *)(void *)(job->chunk + CU_HEADER);
   HV_EACH(t) {
     if (t == 0 && a->codec == CU_UNIFORM8) {
@@ -154,7 +168,7 @@ HV_BLOCK void cu_seal_block(cu_piece_room *s, const cu_args *a, uint32_t block) 
   HV_EACH(t) {
     if (t == 0) {
       uint64_t *out = (uint64_t *)(void *)job->chunk, w[3];
-      cu_header(w, a->codec, a->named, job->count);
+      cu_header(w, a->codec, a->named, job->count, job->rows);
       out[0] = w[0], out[1] = w[1], out[2] = w[2];
       out[3] = cu_whole_sum(job->state->sum + cu_pieces_sum(s), w);
     }
@@ -181,10 +195,13 @@ HV_BLOCK void cu_judge_block(const cu_args *a, uint32_t block) {
       const uint64_t *in = (const uint64_t *)(const void *)job->chunk;
       uint64_t w[3];
       int fits = !(job->state->bad & CU_BAD_FIT), verdict = CU_FINE;
-      cu_header(w, job->codec, job->dtype, job->count);
+      cu_header(w, job->codec, job->dtype, job->count, job->rows);
       if (job->codec == CU_SCALED || job->codec == CU_UNIFORM8)
         fits = fits && cu_params_fit(job->codec, job->chunk + CU_HEADER);
-      if (in[0] != w[0] || in[1] != w[1] || in[2] != w[2])
+      int same = in[0] == w[0] && in[1] == w[1] && in[2] == w[2];
+      if (same && job->codec == CU_ROWS)
+        same = in[4] == job->rows.width && in[5] == job->rows.first;
+      if (!same)
         verdict = CU_MALFORMED;
       else if (cu_whole_sum(job->state->sum, w) != in[3])
         verdict = CU_CORRUPT;

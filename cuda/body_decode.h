@@ -40,17 +40,23 @@ HV_BLOCK void cu_linear4(const uint8_t *chunk, const uint8_t *body, int codec, u
 
 /* Elements at .. at + 3 < count + 3 of a chunk as float32; book: 256 entries, of the codecs that have them. */
 HV_BLOCK void cu_decode4(const uint8_t *chunk, int codec, int dtype, const float *book, uint64_t at, uint64_t count, float v[4]) {
-  const uint8_t *head = chunk + CU_HEADER, *body = head + cu_head_bytes(codec, count);
+  const uint8_t *head = chunk + CU_HEADER;
+  cu_rows rows = {0, 0};
+  if (codec == CU_ROWS)
+    rows = *(const cu_rows *)(const void *)head;
+  const uint8_t *body = head + cu_head_bytes(codec, count, rows);
   if (codec == CU_NONE || codec == CU_FLOAT16 || codec == CU_BFLOAT16) {
     cu_load4(codec == CU_NONE ? dtype : codec == CU_FLOAT16 ? CU_F16 : CU_BF16, body, at, count, v);
-  } else if (codec == CU_SCALED) {
+  } else if (codec == CU_SCALED || codec == CU_ROWS) {
     uint64_t four = 0;
     for (uint32_t i = 0; i < 4 && at + 4 > count; i++)
       four |= at + i < count ? (uint64_t)((const uint16_t *)(const void *)body)[at + i] << 16 * i : 0;
     four = at + 4 > count ? four : cu_read8((const uint16_t *)(const void *)body + at);
-    float mean = cu_head_float(head, 0), std = cu_head_float(head, 1);
-    for (uint32_t i = 0; i < 4; i++)
-      v[i] = cu_scaled_to((uint16_t)(four >> 16 * i), std, mean);
+    const uint8_t *scale = codec == CU_ROWS ? head + sizeof rows : head;
+    for (uint32_t i = 0; i < 4; i++) {
+      const uint8_t *of = codec == CU_ROWS ? scale + 8 * cu_rows_at(rows, at + i < count ? at + i : at) : scale;
+      v[i] = cu_scaled_to((uint16_t)(four >> 16 * i), cu_head_float(of, 1), cu_head_float(of, 0));
+    }
   } else if (codec == CU_LINEAR8 || codec == CU_LINEAR4) {
     cu_linear4(chunk, body, codec, at, count, v);
   } else {
@@ -106,6 +112,9 @@ HV_BLOCK void cu_book(float *book, const uint8_t *chunk, int codec) {
     break;                                                                                                                         \
   case CU_LINEAR8:                                                                                                                 \
     call(CU_LINEAR8);                                                                                                              \
+    break;                                                                                                                         \
+  case CU_ROWS:                                                                                                                    \
+    call(CU_ROWS);                                                                                                                 \
     break;                                                                                                                         \
   default:                                                                                                                         \
     call(CU_LINEAR4);                                                                                                              \

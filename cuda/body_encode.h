@@ -15,7 +15,7 @@ typedef struct cu_encode_room {
 } cu_encode_room;
 
 HV_BLOCK uint8_t *cu_body_of(const cu_args *a, const cu_job *job) {
-  return job->chunk + CU_HEADER + cu_head_bytes(a->codec, job->count);
+  return job->chunk + CU_HEADER + cu_head_bytes(a->codec, job->count, job->rows);
 }
 /* Writes a piece, and takes it into the sum. */
 HV_BLOCK void cu_piece_out(cu_piece_room *s, uint32_t *waiting, const cu_args *a, const cu_job *job, uint64_t index,
@@ -94,6 +94,40 @@ HV_BLOCK void cu_encode_scaled_block(cu_encode_room *s, const cu_args *a, uint32
 
 /* ---- statistics ---- */
 
+/* What one of 32 lanes adds up of a unit's n elements from `at` on, as STATS says. */
+HV_BLOCK void cu_measure_lane(int dtype, const void *src, uint64_t at, uint32_t n, uint32_t lane, cu_measure *m) {
+  m->sum = m->square = 0;
+  m->low = m->high = n ? cu_tame(cu_load1(dtype, src, at)) : 0;
+  for (uint32_t i = lane; i < n; i += 256) {
+    float x[8];
+    HV_UNROLL
+    for (uint32_t k = 0; k < 8; k++)
+      x[k] = i + 32 * k < n ? cu_load1(dtype, src, at + i + 32 * k) : 0;
+    HV_UNROLL
+    for (uint32_t k = 0; k < 8; k++)
+      if (i + 32 * k < n) {
+        float tame = cu_tame(x[k]);
+        double y = (double)tame, product = y * y;
+        m->sum = m->sum + y;
+        m->square = m->square + product;
+        m->low = tame < m->low ? tame : m->low;
+        m->high = tame > m->high ? tame : m->high;
+      }
+  }
+}
+
+/* Mean and std of n elements, as STATS and SCALED_FLOAT16 have them. The std is not limited yet. */
+HV_BLOCK void cu_mean_std(double sum, double square, uint64_t count, float *mean, double *std) {
+  double n = count ? (double)count : 1, middle = sum / n, drift = sum * middle;
+  double variance = (square - drift) / n;
+  *mean = (float)middle;
+  *std = sqrt(variance > 0 ? variance : 0);
+}
+HV_BLOCK float cu_std_within(double deviation) {
+  float std = (float)deviation;
+  return std < CU_TINY ? 0 : std > CU_STD_MAX ? CU_STD_MAX : std;
+}
+
 /* An item is CU_WARPS units: a warp sums one, its lanes as STATS says. */
 HV_BLOCK void cu_measure_units(const cu_args *a, const cu_job *job, uint64_t item) {
   HV_REG(double, sum);
@@ -103,24 +137,9 @@ HV_BLOCK void cu_measure_units(const cu_args *a, const cu_job *job, uint64_t ite
   HV_EACH(t) {
     uint64_t at = (item * CU_WARPS + t / 32) * CU_UNIT;
     uint32_t n = at >= job->count ? 0 : job->count - at < CU_UNIT ? (uint32_t)(job->count - at) : CU_UNIT;
-    HV_R(sum) = HV_R(square) = 0;
-    HV_R(low) = HV_R(high) = n ? cu_tame(cu_load1(a->dtype, job->src, at)) : 0;
-    for (uint32_t i = t % 32; i < n; i += 256) {
-      float x[8];
-      HV_UNROLL
-      for (uint32_t k = 0; k < 8; k++)
-        x[k] = i + 32 * k < n ? cu_load1(a->dtype, job->src, at + i + 32 * k) : 0;
-      HV_UNROLL
-      for (uint32_t k = 0; k < 8; k++)
-        if (i + 32 * k < n) {
-          float tame = cu_tame(x[k]);
-          double y = (double)tame, product = y * y;
-          HV_R(sum) = HV_R(sum) + y;
-          HV_R(square) = HV_R(square) + product;
-          HV_R(low) = tame < HV_R(low) ? tame : HV_R(low);
-          HV_R(high) = tame > HV_R(high) ? tame : HV_R(high);
-        }
-    }
+    cu_measure m;
+    cu_measure_lane(a->dtype, job->src, at, n, t % 32, &m);
+    HV_R(sum) = m.sum, HV_R(square) = m.square, HV_R(low) = m.low, HV_R(high) = m.high;
   }
   HV_FOLD_WARP(double, sum, HV_SUM);
   HV_FOLD_WARP(double, square, HV_SUM);
@@ -216,13 +235,11 @@ HV_BLOCK void cu_prepare_job(const cu_args *a, const cu_job *job) {
     level++;
   if (job->count)
     all = *cu_level(job->room, job->count, level);
-  double n = job->count ? (double)job->count : 1, mean = all.sum / n, drift = all.sum * mean;
-  double variance = (all.square - drift) / n, deviation = sqrt(variance > 0 ? variance : 0);
-  s->mean = (float)mean;
+  double deviation;
+  cu_mean_std(all.sum, all.square, job->count, &s->mean, &deviation);
   s->inverse = s->step = 0;
   if (a->codec == CU_SCALED) {
-    float std = (float)deviation, *params = (float *)(void *)(job->chunk + CU_HEADER);
-    std = std < CU_TINY ? 0 : std > CU_STD_MAX ? CU_STD_MAX : std;
+    float std = cu_std_within(deviation), *params = (float *)(void *)(job->chunk + CU_HEADER);
     s->inverse = std > 0 ? 1 / std : 0;
     params[0] = s->mean, params[1] = std;
     return;
@@ -240,6 +257,97 @@ HV_BLOCK void cu_prepare_block(const cu_args *a, uint32_t block) {
     if (block * CU_THREADS + t < a->n_jobs)
       cu_prepare_job(a, &a->job[block * CU_THREADS + t]);
   }
+}
+
+/* ---- SCALED_ROWS: a warp for each row ---- */
+
+#define CU_TREE 26 /* levels over the units of the longest row, and one */
+
+/* Elements of a row, which may be cut short. 0: there is no such row. */
+HV_BLOCK uint64_t cu_row_size(const cu_job *job, uint64_t row) {
+  uint64_t begin = cu_rows_begin(job->rows, row), size = row ? job->rows.width : job->rows.first;
+  return row >= cu_rows_in(job->rows, job->count) ? 0 : job->count - begin < size ? job->count - begin : size;
+}
+
+/* Joins the statistics of a thread's next unit, whose number is `unit`, to those of the units before: a binary counter of subtrees.
+ * Returns the number of subtrees. */
+HV_BLOCK uint32_t cu_tree_join(double *sums, double *squares, uint32_t depth, uint64_t unit, double sum, double square) {
+  sums[depth] = sum, squares[depth] = square;
+  for (uint64_t ones = unit + 1; ones % 2 == 0; ones /= 2, depth--) {
+    sums[depth - 1] = sums[depth - 1] + sums[depth];
+    squares[depth - 1] = squares[depth - 1] + squares[depth];
+  }
+  return depth + 1;
+}
+
+HV_BLOCK void cu_scale_rows(const cu_args *a, const cu_job *job, uint64_t item) {
+  HV_REG(double, sum);
+  HV_REG(double, square);
+  HV_REG(uint32_t, depth);
+  HV_REGS(double, sums, CU_TREE);
+  HV_REGS(double, squares, CU_TREE);
+  uint64_t longest = job->rows.width < job->count ? job->rows.width : job->count;
+  HV_EACH(t) HV_R(depth) = 0;
+  for (uint64_t unit = 0; unit < cu_units(longest); unit++) {
+    HV_EACH(t) {
+      uint64_t row = item * CU_WARPS + t / 32, size = cu_row_size(job, row), at = unit * CU_UNIT;
+      uint32_t n = at >= size ? 0 : size - at < CU_UNIT ? (uint32_t)(size - at) : CU_UNIT;
+      cu_measure m;
+      cu_measure_lane(a->dtype, job->src, cu_rows_begin(job->rows, row) + at, n, t % 32, &m);
+      HV_R(sum) = m.sum, HV_R(square) = m.square;
+    }
+    HV_FOLD_WARP(double, sum, HV_SUM);
+    HV_FOLD_WARP(double, square, HV_SUM);
+    HV_EACH(t) {
+      uint64_t row = item * CU_WARPS + t / 32;
+      if (t % 32 == 0 && unit * CU_UNIT < cu_row_size(job, row))
+        HV_R(depth) = cu_tree_join(HV_R(sums), HV_R(squares), HV_R(depth), unit, HV_R(sum), HV_R(square));
+    }
+  }
+  HV_EACH(t) {
+    uint64_t row = item * CU_WARPS + t / 32, size = cu_row_size(job, row);
+    if (t % 32 == 0 && size) {
+      float *scale = (float *)(void *)(job->chunk + CU_HEADER + sizeof(cu_rows) + 8 * row), mean;
+      double deviation;
+      for (uint32_t i = HV_R(depth) - 1; i > 0; i--) {
+        HV_R(sums)[i - 1] = HV_R(sums)[i - 1] + HV_R(sums)[i];
+        HV_R(squares)[i - 1] = HV_R(squares)[i - 1] + HV_R(squares)[i];
+      }
+      cu_mean_std(HV_R(sums)[0], HV_R(squares)[0], size, &mean, &deviation);
+      scale[0] = mean, scale[1] = cu_std_within(deviation);
+    }
+  }
+}
+
+HV_BLOCK void cu_scale_rows_block(const cu_args *a, uint32_t block) {
+  cu_range r = cu_share(a, block);
+  uint32_t j = r.job;
+  for (uint64_t item = r.from; item < r.to; item += r.step) {
+    j = cu_job_of(a, j, item);
+    cu_scale_rows(a, &a->job[j], item - a->job[j].first);
+  }
+}
+
+HV_BLOCK void cu_make_rows(cu_encode_room *s, const cu_args *a, const cu_job *job, uint64_t index, uint32_t turn,
+                           HV_ARG(cu_16, bytes)) {
+  (void)s, (void)turn;
+  const uint8_t *scales = job->chunk + CU_HEADER + sizeof(cu_rows);
+  HV_EACH(t) {
+    float x[8];
+    uint64_t at = index * (CU_PIECE / 2) + 8 * t;
+    cu_16 v = {{0, 0, 0, 0}};
+    cu_load_row(a->dtype, job->src, at, job->count, 8, x);
+    HV_UNROLL
+    for (uint32_t i = 0; i < 8; i++)
+      if (at + i < job->count) {
+        const uint8_t *scale = scales + 8 * cu_rows_at(job->rows, at + i);
+        v.w[i / 2] |= (uint32_t)cu_row_code_of(x[i], cu_head_float(scale, 0), cu_head_float(scale, 1)) << i % 2 * 16;
+      }
+    HV_R(bytes) = v;
+  }
+}
+HV_BLOCK void cu_encode_rows_block(cu_encode_room *s, const cu_args *a, uint32_t block) {
+  CU_PIECES(s, a, block, CU_NOTHING, cu_make_rows);
 }
 
 /* ---- UNIFORM8 ---- */

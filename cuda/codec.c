@@ -5,7 +5,8 @@
 _Static_assert(CU_NONE == (int)HV_CODEC_NONE && CU_FLOAT16 == (int)HV_CODEC_FLOAT16 && CU_SCALED == (int)HV_CODEC_SCALED_FLOAT16 &&
                    CU_BFLOAT16 == (int)HV_CODEC_BFLOAT16 && CU_UNIFORM8 == (int)HV_CODEC_UNIFORM8 &&
                    CU_QUANTILE8 == (int)HV_CODEC_QUANTILE8 && CU_BLOCKWISE8 == (int)HV_CODEC_BLOCKWISE8 &&
-                   CU_LINEAR8 == (int)HV_CODEC_LINEAR8 && CU_LINEAR4 == (int)HV_CODEC_LINEAR4,
+                   CU_LINEAR8 == (int)HV_CODEC_LINEAR8 && CU_LINEAR4 == (int)HV_CODEC_LINEAR4 &&
+                   CU_ROWS == (int)HV_CODEC_SCALED_ROWS,
                "the kernels know the codecs by these numbers");
 _Static_assert(CU_F32 == (int)HV_DTYPE_FLOAT32 && CU_F16 == (int)HV_DTYPE_FLOAT16 && CU_BF16 == (int)HV_DTYPE_BFLOAT16,
                "and dtypes");
@@ -44,12 +45,17 @@ static uint64_t body_pieces(const cu_args *a, const cu_job *job) {
   return over(cu_body_bytes(a->codec, a->dtype, job->count), CU_PIECE);
 }
 static uint64_t long_head_pieces(const cu_args *a, const cu_job *job) {
-  uint64_t head = cu_head_bytes(a->codec, job->count);
+  uint64_t head = cu_head_bytes(a->codec, job->count, job->rows);
   return head > CU_PIECE ? over(head, CU_PIECE) : 0;
 }
 static uint64_t all_pieces(const cu_args *a, const cu_job *job) {
   (void)a;
-  return over(cu_head_bytes(job->codec, job->count), CU_PIECE) + over(cu_body_bytes(job->codec, job->dtype, job->count), CU_PIECE);
+  uint64_t head = cu_head_bytes(job->codec, job->count, job->rows);
+  return over(head, CU_PIECE) + over(cu_body_bytes(job->codec, job->dtype, job->count), CU_PIECE);
+}
+static uint64_t warps_of_rows(const cu_args *a, const cu_job *job) {
+  (void)a;
+  return over(cu_rows_in(job->rows, job->count), CU_WARPS);
 }
 static uint64_t joins(const cu_args *a, const cu_job *job) {
   return cu_at_level(job->count, a->level) > 1 ? cu_at_level(job->count, a->level + 1) : 0;
@@ -132,7 +138,7 @@ static cu_kernel encoder_of(int codec) {
       [HV_CODEC_BFLOAT16] = CU_K_ENCODE_PLAIN,       [HV_CODEC_SCALED_FLOAT16] = CU_K_ENCODE_SCALED,
       [HV_CODEC_UNIFORM8] = CU_K_ENCODE_UNIFORM,     [HV_CODEC_QUANTILE8] = CU_K_ENCODE_QUANTILE,
       [HV_CODEC_BLOCKWISE8] = CU_K_ENCODE_BLOCKWISE, [HV_CODEC_LINEAR8] = CU_K_ENCODE_LINEAR,
-      [HV_CODEC_LINEAR4] = CU_K_ENCODE_LINEAR,
+      [HV_CODEC_LINEAR4] = CU_K_ENCODE_LINEAR,       [HV_CODEC_SCALED_ROWS] = CU_K_ENCODE_ROWS,
   };
   return encoders[codec];
 }
@@ -152,6 +158,8 @@ static hv_status encode_batch(const hv_cuda *cuda, void *stream, cu_args *a, int
     status = feed(cuda, stream, a, err);
   if (status == HV_OK && measured(a->codec))
     status = measure_all(cuda, stream, a, err);
+  if (status == HV_OK && a->codec == HV_CODEC_SCALED_ROWS)
+    status = spread(cuda, stream, CU_K_SCALE_ROWS, a, warps_of_rows, err);
   if (status == HV_OK && a->codec == HV_CODEC_QUANTILE8) {
     status = spread(cuda, stream, CU_K_RANGE, a, units, err);
     if (status == HV_OK)
@@ -167,8 +175,16 @@ static hv_status encode_batch(const hv_cuda *cuda, void *stream, cu_args *a, int
   return status == HV_OK && feedback ? spread(cuda, stream, CU_K_DECODE, a, units, err) : status;
 }
 
+/* Rows as the kernels take them. */
+static cu_rows rows_of(hv_codec codec, uint64_t count, hv_rows rows) {
+  uint64_t one = count ? count : 1;
+  if (codec != HV_CODEC_SCALED_ROWS)
+    return (cu_rows){0, 0};
+  return rows.width || rows.first ? (cu_rows){rows.width, rows.first} : (cu_rows){one, one};
+}
+
 static hv_status check_source(hv_codec codec, hv_dtype dtype, const hv_cuda_source *s, int feedback, hv_error *err) {
-  if (!takes((int)dtype) || !hv_codec_bound((int)codec, (int)dtype, s->count))
+  if (!takes((int)dtype) || !hv_codec_bound_rows((int)codec, (int)dtype, s->count, s->rows))
     return hv_fail(err, HV_INVALID, "there is no chunk of this codec, dtype and count on a GPU");
   if (s->count && (!s->src || !aligned(s->src, hv_dtype_size((int)dtype))))
     return hv_fail(err, HV_INVALID, "a tensor must lie at a multiple of its element's size");
@@ -204,7 +220,8 @@ hv_status hv_cuda_encode(const hv_cuda *cuda, void *stream, hv_codec codec, hv_d
                    .state = (cu_state *)scratch + a.n_jobs,
                    .room = more,
                    .codec = (uint8_t)codec,
-                   .dtype = (uint8_t)dtype};
+                   .dtype = (uint8_t)dtype,
+                   .rows = rows_of(codec, sources[i].count, sources[i].rows)};
       more += job_room((int)codec, sources[i].count);
     }
     status = encode_batch(cuda, stream, &a, feedback && codec != HV_CODEC_NONE, err);
@@ -214,10 +231,10 @@ hv_status hv_cuda_encode(const hv_cuda *cuda, void *stream, hv_codec codec, hv_d
 
 /* ---- reading ---- */
 
-static hv_status check_chunk(const uint8_t *chunk, hv_codec codec, hv_dtype dtype, uint64_t count, hv_error *err) {
+static hv_status check_chunk(const uint8_t *chunk, hv_codec codec, hv_dtype dtype, uint64_t count, hv_rows rows, hv_error *err) {
   if (dtype == HV_DTYPE_FLOAT64)
     return hv_fail(err, HV_UNSUPPORTED, "chunks of float64 tensors are not read on a GPU: decode them on the host");
-  if (!takes((int)dtype) || !hv_codec_bound((int)codec, (int)dtype, count))
+  if (!takes((int)dtype) || !hv_codec_bound_rows((int)codec, (int)dtype, count, rows))
     return hv_fail(err, HV_INVALID, "there is no chunk of this codec, dtype and count on a GPU");
   if (!chunk || !aligned(chunk, 16))
     return hv_fail(err, HV_INVALID, "a chunk on a GPU must lie at a multiple of 16 bytes");
@@ -230,7 +247,8 @@ static cu_job reading(const hv_cuda_target *t) {
                   .out = t->out,
                   .verdict = t->verdict,
                   .codec = (uint8_t)t->codec,
-                  .dtype = (uint8_t)t->dtype};
+                  .dtype = (uint8_t)t->dtype,
+                  .rows = rows_of(t->codec, t->count, t->rows)};
 }
 
 size_t hv_cuda_check_room(size_t n) {
@@ -241,7 +259,7 @@ hv_status hv_cuda_check(const hv_cuda *cuda, void *stream, const hv_cuda_target 
                         size_t room, hv_error *err) {
   hv_status status = HV_OK;
   for (size_t i = 0; i < n && status == HV_OK; i++) {
-    status = check_chunk(targets[i].chunk, targets[i].codec, targets[i].dtype, targets[i].count, err);
+    status = check_chunk(targets[i].chunk, targets[i].codec, targets[i].dtype, targets[i].count, targets[i].rows, err);
     if (status == HV_OK && (!targets[i].verdict || !aligned(targets[i].verdict, 4)))
       status = hv_fail(err, HV_INVALID, "a check needs room for its verdict");
   }
@@ -268,7 +286,7 @@ hv_status hv_cuda_decode(const hv_cuda *cuda, void *stream, hv_dtype dtype, cons
                          hv_error *err) {
   hv_status status = takes((int)dtype) ? HV_OK : hv_fail(err, HV_INVALID, "a GPU decodes to float32, float16 or bfloat16");
   for (size_t i = 0; i < n && status == HV_OK; i++) {
-    status = check_chunk(targets[i].chunk, targets[i].codec, targets[i].dtype, targets[i].count, err);
+    status = check_chunk(targets[i].chunk, targets[i].codec, targets[i].dtype, targets[i].count, targets[i].rows, err);
     if (status == HV_OK && targets[i].count && (!targets[i].out || !aligned(targets[i].out, hv_dtype_size((int)dtype))))
       status = hv_fail(err, HV_INVALID, "a tensor must lie at a multiple of its element's size");
   }
@@ -290,7 +308,7 @@ static hv_status check_sum(const hv_cuda_sum *sum, hv_error *err) {
     return hv_fail(err, HV_INVALID, "a tensor must lie at a multiple of its element's size");
   for (size_t i = 0; i < sum->n_inputs; i++) {
     const hv_cuda_input *in = &sum->inputs[i];
-    hv_status status = check_chunk(in->chunk, in->codec, in->dtype, sum->count, err);
+    hv_status status = check_chunk(in->chunk, in->codec, in->dtype, sum->count, (hv_rows){0}, err);
     if (status != HV_OK)
       return status;
     if (!(in->weight >= 0 && in->weight <= HV_CODEC_WEIGHT_MAX))
@@ -333,7 +351,7 @@ size_t hv_cuda_limit_room(uint64_t count) {
 
 hv_status hv_cuda_limit(const hv_cuda *cuda, void *stream, const hv_cuda_target *target, const float *row, float weight,
                         float norm_max, void *scratch, size_t room, hv_error *err) {
-  hv_status status = row ? HV_OK : check_chunk(target->chunk, target->codec, target->dtype, target->count, err);
+  hv_status status = row ? HV_OK : check_chunk(target->chunk, target->codec, target->dtype, target->count, target->rows, err);
   if (status == HV_OK && (!aligned(row, 4) || target->count > HV_CODEC_COUNT_MAX))
     status = hv_fail(err, HV_INVALID, "a tensor must lie at a multiple of its element's size");
   if (status == HV_OK && (!target->verdict || !aligned(target->verdict, 4)))

@@ -16,7 +16,7 @@
 #include "kern/codec.h"
 #include "kern/device.h"
 
-#define HV_CUDA_VERSION 4u
+#define HV_CUDA_VERSION 5u
 #define HV_CUDA_INPUTS_MAX 16 /* that one sum adds at once */
 
 typedef struct hv_cuda hv_cuda; /* one device */
@@ -25,8 +25,9 @@ typedef struct hv_cuda hv_cuda; /* one device */
 typedef struct hv_cuda_source {
   const void *src; /* count elements, aligned as those are */
   float *residual; /* error feedback as in hv_codec_encode, or NULL: all of a call have one, or none */
-  uint8_t *chunk;  /* hv_codec_bound bytes, aligned to 16 */
+  uint8_t *chunk;  /* hv_codec_bound_rows bytes, aligned to 16 */
   uint64_t count;
+  hv_rows rows; /* as hv_codec_encode_rows takes them */
 } hv_cuda_source;
 
 /* Bytes of scratch that these need. */
@@ -46,6 +47,7 @@ typedef struct hv_cuda_target {
   uint64_t count;
   void *out;        /* decode alone */
   int32_t *verdict; /* an hv_status in the device's memory. NULL when decoding: the chunk was checked before, here or on the host */
+  hv_rows rows;     /* as hv_codec_peek has them */
 } hv_cuda_target;
 
 /* Bytes of scratch that a check of n chunks needs. */
@@ -116,7 +118,8 @@ hv_status hv_cuda_row_add(const hv_cuda *cuda, void *stream, float weight, const
 
 typedef struct hv_stage hv_stage;
 
-/* What a stage is made for: it holds slots * (a chunk's bytes) page-locked, and as much on the device with a little scratch. */
+/* What a stage is made for; under SCALED_ROWS each chunk is one row: it holds slots * (a chunk's bytes) page-locked, and as much on
+ * the device with a little scratch. */
 typedef struct hv_stage_shape {
   hv_codec codec;
   hv_dtype dtype;        /* of the tensors on the device */

@@ -31,6 +31,8 @@ typedef enum cu_kernel {
 
   CU_K_ENCODE_PLAIN,  /* piece of the body: encodes NONE, FLOAT16, BFLOAT16 */
   CU_K_ENCODE_SCALED, /* piece of the body: encodes SCALED_FLOAT16 */
+  CU_K_SCALE_ROWS,    /* CU_WARPS rows: writes mean and std of each to the head of SCALED_ROWS */
+  CU_K_ENCODE_ROWS,   /* piece of the body: encodes SCALED_ROWS */
 
   CU_K_MEASURE,          /* CU_WARPS units: computes STATS of each */
   CU_K_JOIN,             /* CU_FAN partial statistics: joins them to one */
@@ -88,6 +90,7 @@ typedef struct cu_job {
   uint8_t codec, dtype; /* decoding: those in the chunk's header; encoding: equal for all jobs */
   uint16_t n_inputs;    /* ADD: number of its chunks in args.part */
   uint32_t input;       /* ADD: index of the first of them */
+  cu_rows rows;         /* SCALED_ROWS, but for ADD and DECODE, which read them from a chunk that was checked */
 } cu_job;
 
 /* ADD: a chunk that is added. */

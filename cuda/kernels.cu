@@ -34,6 +34,8 @@ CU_GLOBAL hv_add(const __grid_constant__ cu_args args) {
 }
 CU_KERNEL(encode_plain, cu_encode_room)
 CU_KERNEL(encode_scaled, cu_encode_room)
+CU_KERNEL_BARE(scale_rows)
+CU_KERNEL(encode_rows, cu_encode_room)
 CU_KERNEL_BARE(measure)
 CU_KERNEL(join, cu_join_room)
 CU_KERNEL_BARE(prepare)

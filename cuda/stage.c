@@ -188,8 +188,8 @@ static hv_status take_one(hv_stage *s, slot *one, hv_error *err) {
 /* The chunk in the slot's pinned memory: to the device, checked, decoded, the verdict back. */
 static hv_status place_one(hv_stage *s, void *stream, slot *one, const hv_codec_info *info, void *out, hv_error *err) {
   const hv_cuda_world *w = world_of(s);
-  hv_cuda_target target = {one->device, info->codec, info->dtype, info->count, (uint8_t *)out + offset_of(s, one->index),
-                           one->verdict};
+  hv_cuda_target target = {one->device,  info->codec, info->dtype, info->count, (uint8_t *)out + offset_of(s, one->index),
+                           one->verdict, info->rows};
   hv_status status = w->copy(w->self, s->copier, one->device, one->pinned, one->size, err);
   if (status == HV_OK)
     status = w->record(w->self, one->made, s->copier, err);

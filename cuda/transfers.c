@@ -136,10 +136,10 @@ static hv_status check_stretches(const hv_transfers *f, const hv_stretch *stretc
 
 /* ---- a chunk out ---- */
 
-static hv_status load(const hv_transfers *f, slot *b, hv_codec codec, const hv_stretch *stretches, size_t n, size_t size,
-                      hv_error *err) {
+static hv_status load(const hv_transfers *f, slot *b, hv_codec codec, hv_rows rows, const hv_stretch *stretches, size_t n,
+                      size_t size, hv_error *err) {
   const hv_cuda_world *w = world_of(f);
-  hv_cuda_source source = {.src = b->values, .chunk = b->device, .count = count_of(stretches, n)};
+  hv_cuda_source source = {.src = b->values, .chunk = b->device, .count = count_of(stretches, n), .rows = rows};
   hv_status status = w->copy(w->self, b->stream, b->flag, b->zero, sizeof *b->flag, err);
   if (in_one_row(stretches, n))
     source.src = stretches[0].data;
@@ -156,20 +156,20 @@ static hv_status load(const hv_transfers *f, slot *b, hv_codec codec, const hv_s
   return status == HV_OK ? wait_for(f, b, err) : status;
 }
 
-static hv_status encode(void *self, hv_codec codec, const hv_stretch *stretches, size_t n, uint8_t *out, size_t room,
+static hv_status encode(void *self, hv_codec codec, hv_rows rows, const hv_stretch *stretches, size_t n, uint8_t *out, size_t room,
                         size_t *size) {
   hv_transfers *f = self;
   hv_error err = {0};
-  size_t bytes = (size_t)hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, count_of(stretches, n));
+  size_t bytes = (size_t)hv_codec_bound_rows((int)codec, HV_DTYPE_FLOAT32, count_of(stretches, n), rows);
   *size = 0;
-  if (!bytes || bytes > room)
+  if (!bytes || bytes > room || bytes > f->chunk_bytes)
     return HV_TOO_LARGE;
   slot *b = board(f, &err);
   if (!b)
     return HV_IO;
   hv_status status = check_stretches(f, stretches, n, &err);
   if (status == HV_OK)
-    status = load(f, b, codec, stretches, n, bytes, &err);
+    status = load(f, b, codec, rows, stretches, n, bytes, &err);
   int finite = status == HV_OK && !*b->flag_pinned;
   if (finite)
     memcpy(out, b->pinned, bytes), *size = bytes;
@@ -189,8 +189,8 @@ static hv_status unload(const hv_transfers *f, slot *b, const hv_codec_info *inf
                         hv_error *err) {
   const hv_cuda_world *w = world_of(f);
   hv_dtype dtype = n == 1 ? stretches[0].dtype : HV_DTYPE_FLOAT32;
-  hv_cuda_target target = {b->device,         info->codec, info->dtype, info->count, n == 1 ? stretches[0].data : b->values,
-                           (int32_t *)b->flag};
+  hv_cuda_target target = {b->device,          info->codec, info->dtype, info->count, n == 1 ? stretches[0].data : b->values,
+                           (int32_t *)b->flag, info->rows};
   hv_status status = w->copy(w->self, b->stream, b->device, b->pinned, (size_t)info->size, err);
   if (status == HV_OK)
     status = hv_cuda_check(f->cuda, b->stream, &target, 1, 1, b->scratch, f->scratch_bytes, err);
@@ -212,7 +212,7 @@ static hv_status decode(void *self, const hv_span *spans, size_t n_spans, const 
     return verdict;
   if (info.count != count_of(stretches, n))
     return HV_INVALID;
-  if (info.dtype == HV_DTYPE_FLOAT64)
+  if (info.dtype == HV_DTYPE_FLOAT64 || info.size > f->chunk_bytes) /* larger: in shorter rows than any of a round */
     return HV_UNSUPPORTED;
   slot *b = board(f, &err);
   if (!b)
@@ -267,7 +267,7 @@ static hv_status tell(hv_transfers *f, slot *b, hv_status status, const hv_error
 static hv_status take_in(const hv_transfers *f, slot *b, sum *one, const hv_codec_info *info, float weight, float norm_max,
                          hv_error *err) {
   const hv_cuda_world *w = world_of(f);
-  hv_cuda_target target = {b->device, info->codec, info->dtype, info->count, NULL, (int32_t *)b->flag};
+  hv_cuda_target target = {b->device, info->codec, info->dtype, info->count, NULL, (int32_t *)b->flag, info->rows};
   hv_cuda_input input = {b->device, info->codec, info->dtype, weight, (const int32_t *)b->flag};
   hv_cuda_sum add = {one->values, one->n, &input, 1};
   hv_status status = w->copy(w->self, b->stream, b->device, b->pinned, (size_t)info->size, err);
@@ -294,7 +294,7 @@ static hv_status sum_add(void *self, void *which, const hv_span *spans, size_t n
   hv_status status = hv_codec_peek(spans, n_spans, &info);
   if (status != HV_OK)
     return status;
-  if (info.dtype != HV_DTYPE_FLOAT32)
+  if (info.dtype != HV_DTYPE_FLOAT32 || info.size > f->chunk_bytes)
     return HV_UNSUPPORTED;
   if (info.count != one->n)
     return HV_INVALID;
@@ -338,9 +338,10 @@ static hv_status sum_add_own(void *self, void *which, const hv_stretch *stretche
   return b ? tell(f, b, take_own(f, b, one, stretches, n, weight, norm_max, &err), &err) : HV_IO;
 }
 
-static hv_status average(const hv_transfers *f, slot *b, sum *one, float factor, hv_codec codec, size_t size, hv_error *err) {
+static hv_status average(const hv_transfers *f, slot *b, sum *one, float factor, hv_codec codec, hv_rows rows, size_t size,
+                         hv_error *err) {
   const hv_cuda_world *w = world_of(f);
-  hv_cuda_source source = {.src = one->values, .chunk = b->device, .count = one->n};
+  hv_cuda_source source = {.src = one->values, .chunk = b->device, .count = one->n, .rows = rows};
   hv_status status = begin_sum(f, b, one, err);
   if (status == HV_OK)
     status = hv_cuda_row_scale(f->cuda, b->stream, factor, one->values, one->n, err);
@@ -351,18 +352,19 @@ static hv_status average(const hv_transfers *f, slot *b, sum *one, float factor,
   return status == HV_OK ? wait_for(f, b, err) : status;
 }
 
-static hv_status sum_encode(void *self, void *which, float factor, hv_codec codec, uint8_t *out, size_t room, size_t *size) {
+static hv_status sum_encode(void *self, void *which, float factor, hv_codec codec, hv_rows rows, uint8_t *out, size_t room,
+                            size_t *size) {
   hv_transfers *f = self;
   sum *one = which;
   hv_error err = {0};
-  size_t bytes = (size_t)hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, one->n);
+  size_t bytes = (size_t)hv_codec_bound_rows((int)codec, HV_DTYPE_FLOAT32, one->n, rows);
   *size = 0;
-  if (!bytes || bytes > room)
+  if (!bytes || bytes > room || bytes > f->chunk_bytes)
     return HV_TOO_LARGE;
   slot *b = board(f, &err);
   if (!b)
     return HV_IO;
-  hv_status status = average(f, b, one, factor, codec, bytes, &err);
+  hv_status status = average(f, b, one, factor, codec, rows, bytes, &err);
   if (status == HV_OK)
     memcpy(out, b->pinned, bytes), *size = bytes;
   return land(f, b, status, &err);

@@ -238,8 +238,8 @@ def python_is_known_in_bind_only(tree):
     good=[{"csrc/net/transport/grpc.c": "#include <grpc/grpc.h>\ngrpc_init();"}, {"csrc/net/a.c": '#include "net/transport/grpc.h"\nhv_grpc_new(); /* grpc_init */'}],
 )
 def grpc_has_one_door(tree):
-    door = ["csrc/net/transport/grpc.c", "csrc/net/transport/grpc_tls.c", "csrc/net/transport/grpc_tls.h"]
-    return only_in(door, r"#\s*include\s+(<grpc[^>]*>|\"net/transport/grpc_tls.h\")|(?<![\w/])(grpc|gpr)_\w+", "gRPC stays in net/transport/grpc.c and its other half, grpc_tls")(tree)
+    door = ["csrc/net/transport/grpc.c", "csrc/net/transport/grpc_tls.c", "csrc/net/transport/grpc_tls.h", "csrc/net/transport/acceptor.cpp"]
+    return only_in(door, r"#\s*include\s+(<grpc[^>]*>|\"net/transport/grpc_tls.h\")|(?<![\w/])(grpc|gpr)_\w+", "gRPC stays in net/transport/grpc.c and its other parts, grpc_tls and acceptor")(tree)
 
 
 @wall(
@@ -299,7 +299,7 @@ def clocks_and_randomness_have_one_door(tree):
     return told + only_in(["csrc/net/"], calls("sleep|usleep|nanosleep|clock_nanosleep"), "nobody sleeps here")(tree)
 
 
-THREADS_IN = "csrc/net/transport/loop.c", "csrc/net/transport/pool.c"  # the hive thread; the pool
+THREADS_IN = "csrc/net/transport/loop.c", "csrc/net/transport/pool.c", "csrc/net/transport/door.c"  # the hive thread; the pool; the one that accepts
 
 
 @wall(
@@ -307,7 +307,7 @@ THREADS_IN = "csrc/net/transport/loop.c", "csrc/net/transport/pool.c"  # the hiv
     good=[{"csrc/net/transport/pool.c": "pthread_create(&t, NULL, run, x);"}],
 )
 def threads_start_where_the_headers_say_and_processes_never(tree):
-    threads = only_in(THREADS_IN, calls("pthread_create", "thrd_create", "timer_create"), "threads are loop's and pool's")(tree)
+    threads = only_in(THREADS_IN, calls("pthread_create", "thrd_create", "timer_create"), "threads are loop's, pool's and door's")(tree)
     return threads + only_in([], calls("v?fork", "system", "popen", "posix_spawnp?", "execl?[vpe]*", "shm_open", "shmget", "daemon"), "no processes")(tree)
 
 
@@ -337,10 +337,13 @@ def nothing_static_changes(tree):
     return found
 
 
-@wall(bad=[{"csrc/net/a.cpp": ""}, {"csrc/torch/other.cpp": ""}, {"csrc/core/a.hpp": ""}, {"cuda/a.cc": ""}], good=[{"csrc/torch/lowrank.cpp": ""}, {"cuda/codec.cu": ""}])
-def there_is_one_cxx_file(tree):
-    return [f"{path}: C++ is for csrc/torch/lowrank.cpp only" for path in tree
-            if path.endswith((".cpp", ".cc", ".cxx", ".hpp")) and path.startswith(CODE) and path != "csrc/torch/lowrank.cpp"]  # fmt: skip
+CXX = "csrc/torch/lowrank.cpp", "csrc/net/transport/acceptor.cpp"
+
+
+@wall(bad=[{"csrc/net/a.cpp": ""}, {"csrc/torch/other.cpp": ""}, {"csrc/core/a.hpp": ""}, {"cuda/a.cc": ""}], good=[{"csrc/torch/lowrank.cpp": ""}, {"csrc/net/transport/acceptor.cpp": ""}, {"cuda/codec.cu": ""}])
+def cxx_stands_in_its_two_files(tree):
+    return [f"{path}: C++ is for {' and '.join(CXX)} only" for path in tree
+            if path.endswith((".cpp", ".cc", ".cxx", ".hpp")) and path.startswith(CODE) and path not in CXX]  # fmt: skip
 
 
 @wall(
@@ -758,7 +761,7 @@ def test_no_object_holds_state(objects, tmp_path):
 DOORS = {
     r"(m|c|re)alloc|reallocarray|free|strn?dup|aligned_alloc|posix_memalign|memalign|v?asprintf|open_memstream": {"base/mem"},
     r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/clock"},
-    r"pthread_create|thrd_create": {"net/transport/loop", "net/transport/pool"},
+    r"pthread_create|thrd_create": {"net/transport/loop", "net/transport/pool", "net/transport/door"},
     r"(grpc|gpr)_\w+": {"net/transport/grpc", "net/transport/grpc_tls"},
     r"protobuf_c_\w+|hivemind__\w+": {"net/wire"},
     r"(EVP|X509|PEM|BIO|ERR|SHA256|OPENSSL|d2i|i2d|ASN1|OBJ|PKCS8)_\w+": {"net/identity"},

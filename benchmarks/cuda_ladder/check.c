@@ -39,7 +39,7 @@ static void encode(int codec, hv_dtype dtype, int kind, int off, int feedback) {
   for (size_t l = 0; l < LENGTHS; l++) {
     gpu_fill(values, lengths[l], kind, l);
     hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, values, dtype, tensor, lengths[l]);
-    s[l] = (hv_cuda_source){on_gpu[l] + (off ? size : 0), feedback ? rest_gpu[l] : NULL, chunk_gpu[l], lengths[l]};
+    s[l] = (hv_cuda_source){on_gpu[l] + (off ? size : 0), feedback ? rest_gpu[l] : NULL, chunk_gpu[l], lengths[l], {0}};
     MUST(cudaMemcpyAsync(on_gpu[l] + (off ? size : 0), tensor, size * lengths[l], cudaMemcpyHostToDevice, stream));
     gpu_fill(rest, lengths[l], 0, 99);
     MUST(cudaMemcpyAsync(rest_gpu[l], rest, 4 * lengths[l], cudaMemcpyHostToDevice, stream));
@@ -64,7 +64,7 @@ static void encode(int codec, hv_dtype dtype, int kind, int off, int feedback) {
 static void decode(int codec, hv_dtype dtype, hv_dtype into) {
   hv_cuda_target t[LENGTHS];
   for (size_t l = 0; l < LENGTHS; l++)
-    t[l] = (hv_cuda_target){chunk_gpu[l], (hv_codec)codec, dtype, lengths[l], out_gpu[l], verdicts + l};
+    t[l] = (hv_cuda_target){chunk_gpu[l], (hv_codec)codec, dtype, lengths[l], out_gpu[l], verdicts + l, {0}};
   FINE(api->check(cuda, stream, t, LENGTHS, 0, scratch, 64 << 20, &err));
   FINE(api->decode(cuda, stream, into, t, LENGTHS, &err));
   for (size_t l = 0; l < LENGTHS; l++) {
@@ -97,7 +97,7 @@ static void add(int codec, hv_dtype dtype) {
     FINE(hv_codec_accumulate(reference(), &one, 1, 0.3f * (float)i, rest, MOST));
   }
   FINE(api->add(cuda, stream, &sum, 1, &err));
-  hv_cuda_target spoiled = {chunk_gpu[l], (hv_codec)codec, dtype, MOST, out_gpu[l], verdicts + l};
+  hv_cuda_target spoiled = {chunk_gpu[l], (hv_codec)codec, dtype, MOST, out_gpu[l], verdicts + l, {0}};
   int32_t verdict = -1;
   MUST(cudaMemsetAsync(chunk_gpu[l] + bytes - 3, 0x5b, 1, stream));
   MUST(cudaMemsetAsync(chunk_gpu[l] + bytes - 9, want[bytes - 9] ^ 4, 1, stream));
@@ -152,7 +152,7 @@ static size_t lay_out(side *s, hv_codec codec, const hv_device *where) {
   for (int i = 0; i < TENSORS; i++) {
     uint64_t n = i % 4 ? gpu_random(&seed) % 50 : gpu_random(&seed) % LARGEST;
     at = (at + 3) / 4 * 4 + 4 * (size_t)(i % 2);
-    s->parts[i] = (hv_run_part){s->bytes + at, i % 5 < 3 ? HV_DTYPE_FLOAT32 : gpu_dtypes[i % 3], n, codec, where};
+    s->parts[i] = (hv_run_part){s->bytes + at, i % 5 < 3 ? HV_DTYPE_FLOAT32 : gpu_dtypes[i % 3], n, codec, where, 0, 0};
     at += n * hv_dtype_size((int)s->parts[i].dtype);
   }
   return at;

@@ -32,18 +32,21 @@ static double goal_of(int codec) {
 }
 /* How often a tensor is read to be encoded: statistics of all of it come first. */
 static int passes_of(int codec) {
-  return codec == HV_CODEC_SCALED_FLOAT16 || codec == HV_CODEC_UNIFORM8 || codec == HV_CODEC_QUANTILE8 ? 2 : 1;
+  return codec == HV_CODEC_SCALED_FLOAT16 || codec == HV_CODEC_SCALED_ROWS || codec == HV_CODEC_UNIFORM8 ||
+                 codec == HV_CODEC_QUANTILE8
+             ? 2
+             : 1;
 }
 
 static void copy(job *j) {
   MUST(cudaMemcpyAsync(j->b, j->a, 4 * j->count, cudaMemcpyDeviceToDevice, stream));
 }
 static void encode(job *j) {
-  hv_cuda_source s = {j->a, NULL, j->chunk[0], j->count};
+  hv_cuda_source s = {j->a, NULL, j->chunk[0], j->count, {0}};
   FINE(api->encode(cuda, stream, j->codec, HV_DTYPE_FLOAT32, &s, 1, j->scratch, j->room, &err));
 }
 static void decode(job *j) {
-  hv_cuda_target t = {j->chunk[0], j->codec, HV_DTYPE_FLOAT32, j->count, j->b, NULL};
+  hv_cuda_target t = {j->chunk[0], j->codec, HV_DTYPE_FLOAT32, j->count, j->b, NULL, {0}};
   FINE(api->decode(cuda, stream, HV_DTYPE_FLOAT32, &t, 1, &err));
 }
 static void add8(job *j) {
@@ -152,13 +155,13 @@ static void *carry(void *arg) {
   size_t room = (size_t)hv_codec_bound((int)s->j->codec, HV_DTYPE_FLOAT32, s->chunk), size = 0;
   uint8_t *codes = malloc(room);
   hv_stretch first = {s->j->a, HV_DTYPE_FLOAT32, s->chunk};
-  if (s->table->encode(s->table->self, s->j->codec, &first, 1, codes, room, &size) != HV_OK)
+  if (s->table->encode(s->table->self, s->j->codec, (hv_rows){0}, &first, 1, codes, room, &size) != HV_OK)
     printf("a chunk could not be ferried\n"), exit(2);
   hv_span span = hv_span_of(codes, size);
   for (uint64_t i = s->first; (i + 1) * s->chunk <= s->j->count; i += s->step) {
     hv_stretch one = {(s->back ? s->j->b : s->j->a) + 4 * i * s->chunk, HV_DTYPE_FLOAT32, s->chunk};
     hv_status status = s->back ? s->table->decode(s->table->self, &span, 1, &one, 1)
-                               : s->table->encode(s->table->self, s->j->codec, &one, 1, codes, room, &size);
+                               : s->table->encode(s->table->self, s->j->codec, (hv_rows){0}, &one, 1, codes, room, &size);
     if (status != HV_OK)
       printf("a chunk could not be ferried\n"), exit(2);
   }
@@ -211,7 +214,7 @@ static void rows(uint64_t count) {
     MUST(cudaMemcpyAsync(j.a + 4 * at, host, 4 * (count - at < 1 << 20 ? count - at : 1 << 20), cudaMemcpyHostToDevice, stream));
   MUST(cudaMemsetAsync(j.b, 0, 4 * count, stream));
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
-    hv_cuda_source s = {j.a, NULL, j.chunk[0], count};
+    hv_cuda_source s = {j.a, NULL, j.chunk[0], count, {0}};
     j.codec = (hv_codec)codec;
     j.room = api->encode_room(j.codec, &s, 1);
     MUST(cudaMalloc((void **)&j.scratch, j.room));

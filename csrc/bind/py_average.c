@@ -56,7 +56,7 @@ typedef struct setting {
   { #name, offsetof(hv_hive_averager_config, name), kind }
 static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),      AT(target_group, 's'), AT(min_group, 's'),
                                    AT(round_ms, 'u'),   AT(stall_ms, 'u'),   AT(request_ms, 'u'),   AT(bandwidth, 'd'),
-                                   AT(auxiliary, 'i'),  AT(min_vector, 's'), AT(apart, 'i')};
+                                   AT(auxiliary, 'i'),  AT(min_vector, 's'), AT(apart, 'i'),        AT(weight_max, 'd')};
 
 static int set_one(hv_hive_averager_config *config, const setting *s, PyObject *value) {
   char *at = (char *)config + s->offset;
@@ -106,22 +106,22 @@ static int read_settings(PyObject *dict, hv_hive_averager_config *config) {
 
 /* ---- making one ---- */
 
-/* Borrows all of (tensor, codec number, transfers or None). */
+/* Borrows all of (tensor, codec number, transfers or None, whether it is apart). */
 static int borrow_all(bind_state *state, py_averager *self, PyObject *list, hv_hive_tensor *out) {
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
     PyObject *tensor, *transfers = Py_None;
     const struct hv_device *device = NULL;
-    int codec;
+    int codec, apart = 0;
     char what[48];
     PyOS_snprintf(what, sizeof what, "averaged_tensors[%zd]", i);
-    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|O", &tensor, &codec, &transfers))
+    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|Op", &tensor, &codec, &transfers, &apart))
       return -1;
     bind_tensor *loan = &self->tensors[self->n_tensors];
     if (transfers != Py_None ? !(device = bind_transfers_borrow(state, transfers, tensor, what, loan))
                              : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
       return -1;
     self->n_tensors++;
-    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device};
+    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device, apart};
   }
   return 0;
 }
@@ -237,8 +237,8 @@ static PyObject *step_tuple(bind_state *state, hv_future *future, hv_span bytes,
   }
   if (!members)
     return NULL;
-  return Py_BuildValue("(NIIKdddIK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
-                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, (unsigned long long)a->stamp);
+  return Py_BuildValue("(NIIKdddIdK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
+                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, a->part, (unsigned long long)a->stamp);
 }
 
 static const bind_future_kind step_kind = {.awaited = "a round of averaging", .convert = step_tuple};
@@ -403,6 +403,29 @@ static PyObject *averager_set_bits(PyObject *object, PyObject *args) {
   return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
 }
 
+/* ---- the setup ---- */
+
+static PyObject *averager_set_setup(PyObject *object, PyObject *args) {
+  py_averager *self = (py_averager *)object;
+  Py_buffer setup;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "y*:set_setup", &setup))
+    return NULL;
+  if (check_usable(self) < 0) {
+    PyBuffer_Release(&setup);
+    return NULL;
+  }
+  hv_hive_averager *averager = self->averager;
+  come_in(self);
+  Py_BEGIN_ALLOW_THREADS
+  status = hv_hive_averager_set_setup(averager, hv_span_of(setup.buf, (size_t)setup.len), &err);
+  Py_END_ALLOW_THREADS
+  go_out(self);
+  PyBuffer_Release(&setup);
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
+}
+
 static const PyMethodDef methods[] = {
     {"step", averager_step, METH_VARARGS,
      "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
@@ -418,12 +441,13 @@ static const PyMethodDef methods[] = {
     {"unlock", averager_unlock, METH_NOARGS, "Lets rounds go on."},
     {"bits", averager_bits, METH_NOARGS, "Its group bits."},
     {"set_bits", averager_set_bits, METH_VARARGS, "set_bits(bits)"},
+    {"set_setup", averager_set_setup, METH_VARARGS, "set_setup(setup): lines on which members of a group must agree."},
     {"close", averager_close, METH_NOARGS, "Ends its steps and gives the tensors back. May be called twice."},
     {NULL, NULL, 0, NULL}};
 
 PyTypeObject *bind_averager_type(PyObject *module) {
   PyType_Slot slots[] = {{Py_tp_doc, (void *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, "
-                                             "codec number, transfers or None)."},
+                                             "codec number, transfers or None, apart)."},
                          {Py_tp_new, (void *)averager_new},
                          {Py_tp_finalize, (void *)averager_finalize},
                          {Py_tp_methods, (void *)methods},

@@ -31,9 +31,10 @@ static PyObject *raise(PyObject *module, hv_status status) {
 
 static PyObject *encode(PyObject *module, PyObject *args) {
   int codec;
+  unsigned long long width = 0;
   PyObject *array, *residual = Py_None, *bytes = NULL;
   bind_tensor source, rest = {0};
-  if (!PyArg_ParseTuple(args, "iO|O:codec_encode", &codec, &array, &residual) ||
+  if (!PyArg_ParseTuple(args, "iO|OK:codec_encode", &codec, &array, &residual, &width) ||
       bind_tensor_borrow_plain(state_of(module), array, 0, "the array", &source) < 0)
     return NULL;
   if (residual != Py_None) {
@@ -44,7 +45,8 @@ static PyObject *encode(PyObject *module, PyObject *args) {
       goto out;
     }
   }
-  uint64_t size = hv_codec_bound(codec, source.dtype, source.count);
+  hv_rows rows = {width, width};
+  uint64_t size = hv_codec_bound_rows(codec, source.dtype, source.count, rows);
   if (!size || size > (uint64_t)PY_SSIZE_T_MAX) {
     bind_raise(state_of(module), HV_INVALID,
                hv_codec_name(codec) ? "the array is too large for one chunk: split it" : "there is no codec with this number");
@@ -56,8 +58,8 @@ static PyObject *encode(PyObject *module, PyObject *args) {
   uint8_t *room = (uint8_t *)PyBytes_AsString(bytes);
   hv_status status;
   Py_BEGIN_ALLOW_THREADS
-  status = hv_codec_encode(hv_cpu_best(), (hv_codec)codec, (hv_dtype)source.dtype, source.data, source.count, rest.data, room, size,
-                           &size);
+  status = hv_codec_encode_rows(hv_cpu_best(), (hv_codec)codec, (hv_dtype)source.dtype, source.data, source.count, rows, rest.data,
+                                room, size, &size);
   Py_END_ALLOW_THREADS
   if (status != HV_OK) {
     Py_CLEAR(bytes);
@@ -167,7 +169,7 @@ static PyObject *all_finite(PyObject *module, PyObject *array) {
 }
 
 static PyMethodDef functions[] = {
-    {"codec_encode", encode, METH_VARARGS, "codec_encode(codec, array, residual=None) -> bytes"},
+    {"codec_encode", encode, METH_VARARGS, "codec_encode(codec, array, residual=None, width=0) -> bytes; width: of a row, 0: all"},
     {"codec_decode", decode, METH_VARARGS, "codec_decode(chunk, out)"},
     {"codec_accumulate", accumulate, METH_VARARGS, "codec_accumulate(chunk, weight, out)"},
     {"codec_bound", bound, METH_VARARGS, "codec_bound(codec, dtype, count) -> int"},

@@ -119,11 +119,11 @@ static PyObject *done(PyObject *module, hv_status status, const hv_error *err) {
 static PyObject *cuda_room(PyObject *module, PyObject *args) {
   PyObject *capsule;
   int codec, dtype;
-  unsigned long long count;
-  if (!PyArg_ParseTuple(args, "OiiK:cuda_room", &capsule, &codec, &dtype, &count))
+  unsigned long long count, width = 0;
+  if (!PyArg_ParseTuple(args, "OiiK|K:cuda_room", &capsule, &codec, &dtype, &count, &width))
     return NULL;
   const gpu *g = gpu_of(state_of(module), capsule);
-  uint64_t size = hv_codec_bound(codec, dtype, count);
+  uint64_t size = hv_codec_bound_rows(codec, dtype, count, (hv_rows){width, width});
   if (!g)
     return NULL;
   if (!size)
@@ -140,8 +140,10 @@ static PyObject *cuda_encode(PyObject *module, PyObject *args) {
   hv_error err = {0};
   hv_status status = HV_INVALID;
   int codec, ok = 1;
-  if (!PyArg_ParseTuple(args, "OiOOO|O:cuda_encode", &capsule, &codec, &objects[0], &objects[1], &objects[2], &objects[3]))
+  unsigned long long width = 0;
+  if (!PyArg_ParseTuple(args, "OiOOO|OK:cuda_encode", &capsule, &codec, &objects[0], &objects[1], &objects[2], &objects[3], &width))
     return NULL;
+  hv_rows rows = {width, width};
   const gpu *g = gpu_of(state, capsule);
   if (!g)
     return NULL;
@@ -152,12 +154,12 @@ static PyObject *cuda_encode(PyObject *module, PyObject *args) {
     bind_raise(state, HV_INVALID, "the residual must be float32 and have as many elements as the tensor");
     ok = 0;
   }
-  if (ok && t[1].count < hv_codec_bound(codec, t[0].dtype, t[0].count)) {
+  if (ok && t[1].count < hv_codec_bound_rows(codec, t[0].dtype, t[0].count, rows)) {
     bind_raise(state, HV_INVALID, "the chunk's memory is too small");
     ok = 0;
   }
   if (ok) {
-    hv_cuda_source one = {t[0].data, t[3].owner ? t[3].data : NULL, t[1].data, t[0].count};
+    hv_cuda_source one = {t[0].data, t[3].owner ? t[3].data : NULL, t[1].data, t[0].count, rows};
     Py_BEGIN_ALLOW_THREADS
     status = g->api->encode(g->cuda, t[0].stream, (hv_codec)codec, (hv_dtype)t[0].dtype, &one, 1, t[2].data, t[2].count, &err);
     Py_END_ALLOW_THREADS
@@ -175,23 +177,26 @@ static PyObject *read_chunk(PyObject *module, PyObject *args, int check) {
   hv_error err = {0};
   hv_status status = HV_INVALID;
   int codec, dtype, finite = 0, ok;
-  unsigned long long count;
-  if (!(check ? PyArg_ParseTuple(args, "OOiiKpOO:cuda_check", &capsule, &chunk, &codec, &dtype, &count, &finite, &verdict, &other)
-              : PyArg_ParseTuple(args, "OOiiKO|O:cuda_decode", &capsule, &chunk, &codec, &dtype, &count, &other, &verdict)))
+  unsigned long long count, width = 0;
+  if (!(check
+            ? PyArg_ParseTuple(args, "OOiiKpOO|K:cuda_check", &capsule, &chunk, &codec, &dtype, &count, &finite, &verdict, &other,
+                               &width)
+            : PyArg_ParseTuple(args, "OOiiKO|OK:cuda_decode", &capsule, &chunk, &codec, &dtype, &count, &other, &verdict, &width)))
     return NULL;
+  hv_rows rows = {width, width};
+  uint64_t size = hv_codec_bound_rows(codec, dtype, count, rows);
   const gpu *g = gpu_of(state, capsule);
   if (!g)
     return NULL;
   ok = borrow(state, g, chunk, 0, 0, "the chunk", &c) == 0 &&
        borrow(state, g, other, 1, !check, check ? "the scratch memory" : "the output", &o) == 0 &&
        (verdict == Py_None || borrow(state, g, verdict, 1, 0, "the verdict", &v) == 0);
-  if (ok && (!hv_codec_bound(codec, dtype, count) || c.count < hv_codec_bound(codec, dtype, count) ||
-             (!check && o.count != count) || (v.owner && v.count < 4))) {
+  if (ok && (!size || c.count < size || (!check && o.count != count) || (v.owner && v.count < 4))) {
     bind_raise(state, HV_INVALID, "the chunk's memory, its output or its verdict is not of the size that its header says");
     ok = 0;
   }
   if (ok) {
-    hv_cuda_target one = {c.data, (hv_codec)codec, (hv_dtype)dtype, count, check ? NULL : o.data, v.owner ? v.data : NULL};
+    hv_cuda_target one = {c.data, (hv_codec)codec, (hv_dtype)dtype, count, check ? NULL : o.data, v.owner ? v.data : NULL, rows};
     Py_BEGIN_ALLOW_THREADS
     status = check ? g->api->check(g->cuda, c.stream, &one, 1, finite, o.data, o.count, &err)
                    : g->api->decode(g->cuda, c.stream, (hv_dtype)o.dtype, &one, 1, &err);
@@ -548,10 +553,10 @@ static PyObject *cuda_why(PyObject *module, PyObject *capsule) {
 static PyMethodDef functions[] = {
     {"cuda_open", cuda_open, METH_VARARGS,
      "cuda_open(library, index, compilers, cache) -> (gpu, note on compiling or None, whether it is a warning)"},
-    {"cuda_room", cuda_room, METH_VARARGS, "cuda_room(gpu, codec, dtype, count) -> bytes of the chunk, of scratch memory"},
-    {"cuda_encode", cuda_encode, METH_VARARGS, "cuda_encode(gpu, codec, tensor, chunk, scratch, residual=None)"},
-    {"cuda_check", cuda_check, METH_VARARGS, "cuda_check(gpu, chunk, codec, dtype, count, finite, verdict, scratch)"},
-    {"cuda_decode", cuda_decode, METH_VARARGS, "cuda_decode(gpu, chunk, codec, dtype, count, out, verdict=None)"},
+    {"cuda_room", cuda_room, METH_VARARGS, "cuda_room(gpu, codec, dtype, count, width=0) -> bytes of the chunk, of scratch memory"},
+    {"cuda_encode", cuda_encode, METH_VARARGS, "cuda_encode(gpu, codec, tensor, chunk, scratch, residual=None, width=0)"},
+    {"cuda_check", cuda_check, METH_VARARGS, "cuda_check(gpu, chunk, codec, dtype, count, finite, verdict, scratch, width=0)"},
+    {"cuda_decode", cuda_decode, METH_VARARGS, "cuda_decode(gpu, chunk, codec, dtype, count, out, verdict=None, width=0)"},
     {"cuda_add", cuda_add, METH_VARARGS, "cuda_add(gpu, sum, [(chunk, codec, dtype, weight), ...])"},
     {"cuda_finite", cuda_finite, METH_VARARGS, "cuda_finite(gpu, tensor, flag)"},
     {"cuda_accumulate", cuda_accumulate, METH_VARARGS, "cuda_accumulate(gpu, weight, tensors, sums)"},

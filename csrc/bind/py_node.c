@@ -46,19 +46,21 @@ static int path_or_none(PyObject *object, void *out) {
 
 typedef struct arguments {
   PyObject *listen, *announce, *initial_peers, *identity_path, *dht;
-  int client_mode, insecure;
+  int client_mode, insecure, keep_file_limit;
+  unsigned lowest, highest; /* versions of the protocol */
   Py_ssize_t pool_threads, memory_limit;
   int log_level;
 } arguments;
 
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
-  static const char *const names[] = {"listen",       "announce",     "initial_peers", "identity_path", "client_mode", "insecure",
-                                      "pool_threads", "memory_limit", "log_level",     "dht",           NULL};
+  static const char *const names[] = {
+      "listen",       "announce",  "initial_peers", "identity_path",   "client_mode", "insecure", "pool_threads",
+      "memory_limit", "log_level", "dht",           "keep_file_limit", "versions",    NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!:Node", (char **)names, &PyTuple_Type, &out->listen,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II):Node", (char **)names, &PyTuple_Type, &out->listen,
                                    &PyTuple_Type, &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none,
                                    &out->identity_path, &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit,
-                                   &out->log_level, &PyDict_Type, &out->dht))
+                                   &out->log_level, &PyDict_Type, &out->dht, &out->keep_file_limit, &out->lowest, &out->highest))
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
@@ -109,7 +111,9 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                            .insecure = given.insecure,
                            .pool_threads = (unsigned)given.pool_threads,
                            .memory_limit = (size_t)given.memory_limit,
+                           .keep_file_limit = given.keep_file_limit,
                            .log_level = (hv_log_level)given.log_level,
+                           .versions = {given.lowest, given.highest, 0},
                            .identity_path = given.identity_path ? PyBytes_AsString(given.identity_path) : NULL};
   bind_node *self = NULL;
   if (bind_dht_settings(given.dht, &config.dht) == 0 &&
@@ -199,8 +203,8 @@ static PyObject *peer_tuple(const hv_hive_peer_info *info) {
     Py_INCREF(address);
   else
     address = PyUnicode_FromString(hv_addr_print(&info->addr, &info->id, text));
-  return Py_BuildValue("(NNNdd)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode),
-                       (double)info->rtt_us / 1e6, (double)info->seen_ago_us / 1e6);
+  return Py_BuildValue("(NNNddI)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode),
+                       (double)info->rtt_us / 1e6, (double)info->seen_ago_us / 1e6, info->version);
 }
 
 static PyObject *peers_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
@@ -367,8 +371,11 @@ static const PyMethodDef methods[] = {
      "state_withdraw(prefix, at_once=False): a future that is done when nothing is offered any more."},
     {"state_priority", bind_state_priority, METH_VARARGS,
      "state_priority(prefix, priority): a future that is done when it is said."},
+    {"state_look", bind_state_look, METH_VARARGS,
+     "state_look(prefix, timeout=None, epoch_least=0): a future of the epoch of the state that state_load would give."},
     {"state_load", bind_state_load, METH_VARARGS,
-     "state_load(prefix, timeout=None, size_max=0, epoch_least=0): a future of (epoch, metadata, donor, buffers)."},
+     "state_load(prefix, timeout=None, size_max=0, epoch_least=0, refused=b''): a future of (epoch, metadata, donor, buffers, "
+     "digest). refused: digests of states not to load."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};
 

@@ -128,6 +128,22 @@ static PyObject *progress_withdraw(PyObject *object, PyObject *ignored) {
   return check(self) < 0 ? NULL : answer(self, hv_hive_progress_withdraw(self->progress));
 }
 
+static PyObject *progress_disbelieve(PyObject *object, PyObject *args) {
+  py_progress *self = (py_progress *)object;
+  unsigned long long epoch;
+  uint32_t for_ms;
+  if (check(self) < 0 || !PyArg_ParseTuple(args, "O&O&:disbelieve", whole_number, &epoch, milliseconds, &for_ms))
+    return NULL;
+  hv_hive_progress *progress = self->progress;
+  hv_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = hv_hive_progress_disbelieve(progress, epoch, for_ms);
+  Py_END_ALLOW_THREADS
+  if (status == HV_INVALID)
+    return bind_raise(state_of(self), status, "cannot doubt that: give an epoch of 1 or more, and a time of 1 ms or more");
+  return answer(self, status == HV_TIMEOUT || status == HV_CLOSED ? HV_OK : status); /* the figures stay, or follow soon */
+}
+
 static PyObject *progress_refresh(PyObject *object, PyObject *ignored) {
   py_progress *self = (py_progress *)object;
   (void)ignored;
@@ -178,6 +194,8 @@ static const PyMethodDef methods[] = {
     {"report", progress_report, METH_VARARGS, "report(epoch, samples): what this contributor has; nothing is waited for."},
     {"pause", progress_pause, METH_VARARGS, "pause(on): the speed is not measured meanwhile."},
     {"withdraw", progress_withdraw, METH_NOARGS, "This contributor counts no more, until it reports again."},
+    {"disbelieve", progress_disbelieve, METH_VARARGS,
+     "disbelieve(epoch, seconds): claims of that epoch or a later one do not count for so long, because nobody had its state."},
     {"refresh", progress_refresh, METH_NOARGS, "Asks the swarm now."},
     {"wait", progress_wait, METH_VARARGS, "wait(timeout=None): whether the swarm was heard since this epoch began."},
     {"read", progress_read, METH_NOARGS, "All figures as a tuple, in the order of hivemind_c.optim.progress_tracker."},

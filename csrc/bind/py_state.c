@@ -26,12 +26,18 @@ static PyObject *loaded_tuple(bind_state *state, hv_future *future, hv_span byte
   }
   if (!parts)
     return NULL;
-  return Py_BuildValue("(Ky#NN)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
-                       bind_peer_text(donor), parts);
+  return Py_BuildValue("(Ky#NNy#)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
+                       bind_peer_text(donor), parts, (const char *)got.digest.bytes, (Py_ssize_t)sizeof got.digest.bytes);
 }
 
 static const bind_future_kind offer_kind = {.awaited = "a state to be offered", .convert = bind_future_bytes};
 static const bind_future_kind change_kind = {.awaited = "an offer to be changed"};
+static PyObject *epoch_looked(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)state, (void)future, (void)peer;
+  return PyLong_FromUnsignedLongLong(hv_le_get(bytes.data, 8));
+}
+
+static const bind_future_kind look_kind = {.awaited = "a look at the states on offer", .convert = epoch_looked};
 static const bind_future_kind load_kind = {.awaited = "the swarm's state", .convert = loaded_tuple};
 
 /* ---- offer ---- */
@@ -55,20 +61,20 @@ static void release_all(loans *lent) {
   hv_mem_free(lent);
 }
 
-/* One (buffer, codec, dtype). 0, or -1 with an exception set. */
+/* One (buffer, codec, dtype), or with own, 1, behind them. 0, or -1 with an exception set. */
 static int lend_part(bind_node *self, PyObject *item, bind_loan **loan, hv_hive_state_part *part) {
   PyObject *buffer;
-  unsigned char codec, dtype;
+  unsigned char codec, dtype, own = 0;
   if (!PyTuple_Check(item)) {
-    PyErr_SetString(PyExc_TypeError, "state_offer: each part is a tuple (buffer, codec, dtype)");
+    PyErr_SetString(PyExc_TypeError, "state_offer: each part is a tuple (buffer, codec, dtype, own)");
     return -1;
   }
-  if (!PyArg_ParseTuple(item, "Obb:state_offer", &buffer, &codec, &dtype))
+  if (!PyArg_ParseTuple(item, "Obb|b:state_offer", &buffer, &codec, &dtype, &own))
     return -1;
   *loan = bind_loan_new(state_of(self), self->bay, buffer);
   if (!*loan)
     return -1;
-  *part = (hv_hive_state_part){hv_span_of((*loan)->view.buf, (size_t)(*loan)->view.len), codec, dtype};
+  *part = (hv_hive_state_part){hv_span_of((*loan)->view.buf, (size_t)(*loan)->view.len), codec, dtype, own};
   return 0;
 }
 
@@ -167,25 +173,50 @@ PyObject *bind_state_priority(PyObject *object, PyObject *args) {
 
 /* ---- load ---- */
 
+/* The core's timeout_ms: 0 stands for its own limit. -1 with an exception set. */
+static int load_timeout(PyObject *timeout, uint32_t *ms) {
+  if (bind_timeout(timeout, ms) < 0)
+    return -1;
+  *ms = *ms == 0 ? 1 : *ms == UINT32_MAX ? 0 : *ms;
+  return 0;
+}
+
 PyObject *bind_state_load(PyObject *object, PyObject *args) {
   bind_node *self = (bind_node *)object;
   Py_buffer prefix;
   PyObject *timeout = Py_None;
   unsigned long long size_max = 0, epoch_least = 0;
+  const char *refused = NULL;
+  Py_ssize_t refused_size = 0;
   uint32_t timeout_ms;
   hv_future *future = NULL;
-  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*|OKK:state_load", &prefix, &timeout, &size_max, &epoch_least))
+  if (bind_node_check(self) < 0 ||
+      !PyArg_ParseTuple(args, "y*|OKKy#:state_load", &prefix, &timeout, &size_max, &epoch_least, &refused, &refused_size))
     return NULL;
-  if (bind_timeout(timeout, &timeout_ms) < 0) {
+  if (load_timeout(timeout, &timeout_ms) < 0) {
     PyBuffer_Release(&prefix);
     return NULL;
   }
-  if (timeout_ms == 0)
-    timeout_ms = 1;
-  else if (timeout_ms == UINT32_MAX)
-    timeout_ms = 0; /* as the core has it */
-  hv_status status =
-      hv_hive_state_load(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, size_max, epoch_least, &future);
+  hv_status status = hv_hive_state_load(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, size_max, epoch_least,
+                                        hv_span_of(refused, (size_t)refused_size), &future);
   PyBuffer_Release(&prefix);
   return bind_node_future(self, &load_kind, status, future);
+}
+
+PyObject *bind_state_look(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  PyObject *timeout = Py_None;
+  unsigned long long epoch_least = 0;
+  uint32_t timeout_ms;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*|OK:state_look", &prefix, &timeout, &epoch_least))
+    return NULL;
+  if (load_timeout(timeout, &timeout_ms) < 0) {
+    PyBuffer_Release(&prefix);
+    return NULL;
+  }
+  hv_status status = hv_hive_state_look(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, epoch_least, &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, &look_kind, status, future);
 }

@@ -20,6 +20,7 @@
 
 typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
+typedef struct hv_spoken hv_spoken; /* core/peers/spoken.h */
 
 /* A peer and its address. An unknown id is learned at first contact and then written into hv_call.to. A known id is compared with
  * the identity that answers: if they differ, the call ends with HV_DENIED. Without TLS an id is only the peer's claim. */
@@ -43,8 +44,9 @@ struct hv_timer {
 typedef struct hv_call hv_call;
 struct hv_call {
   /* Event CALL_DONE. HV_OK: event->msg is the answer (never a refusal), event->peer the peer that gave it. Else msg is NULL and
-   * event->text is the reason: HV_TIMEOUT, HV_CANCELLED, HV_REFUSED (nothing listens there), HV_UNREACHABLE, HV_DENIED, HV_VERSION,
-   * HV_CLOSED (peer lost during the call), HV_MALFORMED, or the status of the peer's refusal. */
+   * event->text is the reason: HV_TIMEOUT, HV_CANCELLED, HV_REFUSED (nothing listens there), HV_UNREACHABLE, HV_DENIED, HV_VERSION
+   * (no version of the protocol in common; such a peer is not dialled again for a while), HV_CLOSED (peer lost during the call),
+   * HV_MALFORMED, or the status of the peer's refusal. */
   void (*done)(hv_call *self, const hv_event *event);
   void *owner;         /* the caller's */
   hv_target to;        /* in */
@@ -55,8 +57,9 @@ struct hv_call {
 /* ---- incoming calls: the world's struct, valid until answered ---- */
 typedef struct hv_request hv_request;
 struct hv_request {
-  hv_peer_id peer; /* the caller (verified under TLS) */
-  hv_addr from;    /* the caller's address; kind HV_ADDR_NONE if not known */
+  hv_peer_id peer;  /* the caller (verified under TLS) */
+  hv_addr from;     /* the caller's address; kind HV_ADDR_NONE if not known */
+  uint32_t version; /* of the protocol, in which it asked and is answered */
 };
 
 /* ---- streams: the world's struct, valid until its STREAM_CLOSED has been delivered ----
@@ -75,8 +78,9 @@ typedef struct hv_stream_events {
 } hv_stream_events;
 struct hv_stream {
   const hv_stream_events *on;
-  void *owner;     /* core's */
-  hv_peer_id peer; /* the other side; unknown until its first message if this side opened the stream without an id */
+  void *owner;      /* core's */
+  hv_peer_id peer;  /* the other side; unknown until its first message if this side opened the stream without an id */
+  uint32_t version; /* of the protocol, of all its messages; a guess until an unknown peer was asked */
 };
 
 /* ---- work for the pool: the caller's struct ---- */
@@ -89,9 +93,10 @@ struct hv_job {
 };
 
 struct hv_env {
-  void *world; /* the world's */
-  hv_mem *mem; /* the account that core allocates from (borrowed) */
-  hv_log *log; /* may be NULL */
+  void *world;       /* the world's */
+  hv_mem *mem;       /* the account that core allocates from (borrowed) */
+  hv_log *log;       /* may be NULL */
+  hv_spoken *spoken; /* what the peers speak; the world's, which fills it. NULL: all speak what this code speaks */
 
   uint64_t (*now_us)(hv_env *env); /* constant within one step */
   void (*random)(hv_env *env, void *out, size_t size);
@@ -106,7 +111,8 @@ struct hv_env {
   /* Answers a request, which frees it. A message of kind HV_MSG_REFUSAL refuses. `answer` is borrowed during this function. */
   void (*reply)(hv_env *env, hv_request *request, const hv_msg *answer);
 
-  /* Opens a stream; `first` may not carry a payload. Events come until STREAM_CLOSED, even if the peer cannot be reached. */
+  /* Opens a stream; `first` may not carry a payload. Events come until STREAM_CLOSED, even if the peer cannot be reached. Not
+   * HV_OK: nothing was opened; HV_VERSION: the peer is known to speak no version that this node speaks. */
   hv_status (*stream_open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
                            hv_stream **out);
   /* Sends a header with bytes. The world keeps the payload (may be NULL) until it has left. HV_BUSY: the window is full, nothing

@@ -12,9 +12,6 @@
 #include "core/addr.h"
 #include "core/peer.h"
 
-/* The protocol's version; in the first message of every call and stream. */
-#define HV_PROTOCOL_VERSION 1
-
 #define HV_CARD_ADDRS_MAX 8                 /* addresses of one peer */
 #define HV_CARDS_MAX 64                     /* cards in one message */
 #define HV_MSG_TEXT_MAX 256                 /* bytes of an error text or agent name */

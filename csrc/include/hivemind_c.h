@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "core/msg.h"
+#include "core/versions.h"
 
 #define HV_VERSION_TEXT "0.1.0"
 
@@ -47,8 +48,10 @@ typedef struct hv_hive_config {
   int insecure;              /* 1: without TLS, for benchmarks and closed networks */
   unsigned pool_threads;     /* threads of the pool; 0: as many as there are processors, at most 8 */
   size_t memory_limit;       /* bytes; 0: no limit */
+  int keep_file_limit;       /* 1: leave the limit on open files; 0: a hive that listens raises it, to 65,536 at most */
   hv_log_level log_level;
   hv_hive_dht_config dht;
+  hv_versions versions; /* of the protocol that this peer speaks, for tests; zeros: those of this code */
 } hv_hive_config;
 
 /* Starts a hive. At HV_OK its ports are bound and its addresses are known. It contacts the initial peers in the background;
@@ -82,6 +85,7 @@ typedef struct hv_hive_peer_info {
   int client_mode;      /* 1: it only dials out */
   uint64_t rtt_us;      /* round trip of the last hello; 0: not known */
   uint64_t seen_ago_us; /* time since its last answer or hello */
+  uint32_t version;     /* of the protocol between this peer and that one */
 } hv_hive_peer_info;
 
 /* A future below ends with HV_OK and a result, or with an error and one sentence. If a function returns HV_OK, *out is the caller's
@@ -144,6 +148,7 @@ typedef struct hv_hive_state_part {
   hv_span bytes;
   uint8_t codec; /* hv_codec of kern/codec.h under which the part is sent; 0: its bytes are sent as they are */
   uint8_t dtype; /* hv_dtype of kern/dtype.h; 0: the part is no array of floats */
+  uint8_t own;   /* 1: each donor has its own bytes here, which are in no digest (core/state/manifest.h) */
 } hv_hive_state_part;
 
 typedef struct hv_hive_snapshot {
@@ -184,10 +189,14 @@ typedef struct hv_hive_state {
 /* Downloads the state that a majority of the announcements names. Result: an hv_hive_state, and `peer`, the donor that sent most.
  * The metadata and parts belong to the future, too. Each part begins at a multiple of 64 bytes, and the program may write to it.
  * timeout_ms 0: 600 s. size_max: most bytes; 0: no limit but the hive's memory. epoch_least: no older epoch is loaded.
- * HV_NOT_FOUND: no peer offers a state of such an epoch. HV_STATE: no majority. HV_UNREACHABLE: no donor answers. HV_TOO_LARGE,
- * HV_TIMEOUT, HV_NOMEM. */
+ * refused: the digests of up to 16 states that are not loaded, 32 bytes each; peers that announce them have no vote.
+ * HV_INVALID: refused has another size. HV_NOT_FOUND: no peer offers a state of such an epoch. HV_STATE: no majority.
+ * HV_UNREACHABLE: no donor answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
-                             hv_future **out);
+                             hv_span refused, hv_future **out);
+/* Searches once for the state that hv_hive_state_load would download, and downloads nothing. Result: 8 bytes, the epoch of that
+ * state, little endian. The future fails as that of hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */
+hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_future **out);
 
 /* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
@@ -250,6 +259,10 @@ void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *o
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
 /* Withdraws the report: this contributor does not count until it reports again. */
 hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
+/* Nobody had a state of `epoch`: the owners that claim it or a later epoch do not count with such claims for for_ms (at most an
+ * hour). Returns once the figures are without them. HV_INVALID: epoch 0, or no time. HV_TIMEOUT: the hive thread is too busy, and
+ * does it later. HV_CLOSED. */
+hv_status hv_hive_progress_disbelieve(hv_hive_progress *progress, uint64_t epoch, uint32_t for_ms);
 /* Waits until hv_hive_progress_state.fetched is 1, for at most timeout_ms; UINT32_MAX: no limit. HV_OK, HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
 
@@ -264,6 +277,7 @@ typedef struct hv_hive_tensor {
   const int64_t *shape; /* sizes of the dimensions, on which members must agree */
   size_t n_dims;
   const struct hv_device *device; /* the device that holds data (kern/device.h), borrowed as long as data; NULL: plain memory */
+  int apart;                      /* 1: no chunk holds values of this tensor and of the one before (core/round/run.h) */
 } hv_hive_tensor;
 
 /* In each field 0 or NULL stands for the default of core/average/average.h. */
@@ -281,6 +295,7 @@ typedef struct hv_hive_averager_config {
   uint32_t request_ms;    /* timeout of one question in matchmaking; 0: 2,000 */
   size_t min_vector;      /* values: a member that would average fewer of them for the group averages none */
   double bandwidth;       /* bytes per second of this peer's link; 0: not known, so rounds measure it */
+  double weight_max;      /* a member counts with at most this weight; the same at all members; 0: no limit */
   int auxiliary;          /* 1: this peer averages for the others and contributes no values */
   int apart;              /* 1: no peer knows of this one, or waits for it, before its first step or hv_hive_averager_reached */
 } hv_hive_averager_config;
@@ -322,6 +337,7 @@ typedef struct hv_hive_average {
   uint32_t averaged; /* chunks that hold the average */
   uint64_t stamp;    /* members with equal stamps hold the same averages, to the bit; 0: this peer was alone */
   uint64_t bytes;    /* encoded bytes that this member sends and receives in a round without losses */
+  double part;       /* part of all chunks that this member reduces, 0 to 1; a slow link has a smaller one */
   double matching_s; /* seconds in which it looked for a group */
   double waiting_s;  /* seconds in which the group waited for the trigger or the lock */
   double reducing_s; /* seconds of the all-reduce */
@@ -348,6 +364,12 @@ hv_status hv_hive_averager_comes(hv_hive_averager *averager, uint64_t epoch);
 /* Announces that this peer takes no part for now: the others do not wait for it until its next step or hv_hive_averager_reached.
  * Does nothing while a step looks for a group. */
 hv_status hv_hive_averager_step_aside(hv_hive_averager *averager);
+
+/* Sets the setup: at most HV_SETUP_MAX bytes of text, one line for each setting on which the members of a group must agree besides
+ * the tensors. Peers with another setup are refused, and the log names the first line that differs. HV_STATE while a step looks for
+ * a group; HV_INVALID: err has a sentence. */
+#define HV_SETUP_MAX 2048
+hv_status hv_hive_averager_set_setup(hv_hive_averager *averager, hv_span setup, hv_error *err);
 
 /* The group bits: at most HV_GROUP_BITS_MAX characters '0' and '1'. In a large swarm only peers with the same bits form a group. */
 #define HV_GROUP_BITS_MAX 64

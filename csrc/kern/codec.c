@@ -19,6 +19,7 @@ static const hv_coder *const coders[HV_CODEC_COUNT] = {
     [HV_CODEC_BLOCKWISE8] = &hv_coder_blockwise8,
     [HV_CODEC_LINEAR8] = &hv_coder_linear8,
     [HV_CODEC_LINEAR4] = &hv_coder_linear4,
+    [HV_CODEC_SCALED_ROWS] = &hv_coder_scaled_rows,
 };
 
 /* ---- sizes and names ---- */
@@ -44,19 +45,37 @@ static uint64_t body_bytes(const hv_coder *coder, int dtype, uint64_t count) {
   return (count * bits + 7) / 8;
 }
 
-static uint64_t scale_bytes(const hv_coder *coder, uint64_t count) {
+static uint64_t scale_bytes(const hv_coder *coder, uint64_t count, hv_rows rows) {
+  if (coder->by_row)
+    return hv_rows_in(rows, count) * coder->scale;
   return coder->block ? (count + coder->block - 1) / coder->block * coder->scale : 0;
 }
 
-static uint64_t head_bytes(const hv_coder *coder, uint64_t count) {
-  return ALIGN16(coder->params + scale_bytes(coder, count));
+/* Where the scales of element `at` are among all scales. */
+static uint64_t scales_before(const hv_coder *coder, hv_rows rows, uint64_t at) {
+  uint64_t blocks = coder->by_row ? hv_rows_at(rows, at) : coder->block ? at / coder->block : 0;
+  return blocks * coder->scale;
+}
+
+static uint64_t head_bytes(const hv_coder *coder, uint64_t count, hv_rows rows) {
+  return ALIGN16(coder->params + scale_bytes(coder, count, rows));
+}
+
+static hv_rows rows_of(uint64_t count, hv_rows rows) {
+  uint64_t one = count ? count : 1;
+  return rows.width || rows.first ? rows : (hv_rows){one, one};
+}
+
+uint64_t hv_codec_bound_rows(int codec, int dtype, uint64_t count, hv_rows rows) {
+  const hv_coder *coder = coder_of(codec);
+  rows = rows_of(count, rows);
+  if (!coder || !hv_dtype_size(dtype) || count > HV_CODEC_COUNT_MAX || (coder->by_row && !hv_rows_fit(rows)))
+    return 0;
+  return HV_CODEC_HEADER + head_bytes(coder, count, rows) + body_bytes(coder, dtype, count);
 }
 
 uint64_t hv_codec_bound(int codec, int dtype, uint64_t count) {
-  const hv_coder *coder = coder_of(codec);
-  if (!coder || !hv_dtype_size(dtype) || count > HV_CODEC_COUNT_MAX)
-    return 0;
-  return HV_CODEC_HEADER + head_bytes(coder, count) + body_bytes(coder, dtype, count);
+  return hv_codec_bound_rows(codec, dtype, count, (hv_rows){0});
 }
 
 /* ---- the checksum ---- */
@@ -118,7 +137,8 @@ static void decode_back(const hv_encoder *e, const hv_coder *coder, hv_decoder *
   float values[HV_SLICE];
   for (size_t done = 0; done < n; done += HV_SLICE) {
     size_t some = codec_next(n - done, HV_SLICE);
-    d->scales = coder->block ? e->head + coder->params + (at + done) / coder->block * coder->scale : NULL;
+    d->at = at + done;
+    d->scales = e->head + coder->params + scales_before(coder, e->rows, at + done);
     coder->decode(d, body + done * coder->bits / 8, some, values);
     e->kern->lose(residual + at + done, values, some);
   }
@@ -191,16 +211,17 @@ static uint64_t copy_body(const hv_coder *coder, const hv_decoder *d, const uint
   return sum;
 }
 
-static hv_status codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
-                              uint8_t *out, uint64_t room, uint64_t *size, int *finite) {
+static hv_status codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, hv_rows rows,
+                              float *residual, uint8_t *out, uint64_t room, uint64_t *size, int *finite) {
   const hv_coder *coder = coder_of((int)codec);
-  uint64_t whole = hv_codec_bound((int)codec, (int)dtype, count);
+  uint64_t whole = hv_codec_bound_rows((int)codec, (int)dtype, count, rows);
+  rows = rows_of(count, rows);
   if (!whole)
     return HV_INVALID;
   if (room < whole)
     return HV_TOO_LARGE;
   unsigned mode = hv_mode_ours();
-  uint64_t head = head_bytes(coder, count), size_body = body_bytes(coder, (int)dtype, count);
+  uint64_t head = head_bytes(coder, count, rows), size_body = body_bytes(coder, (int)dtype, count);
   uint8_t *body = out + HV_CODEC_HEADER + head;
   memset(out, 0, HV_CODEC_HEADER + (size_t)head);
   hv_store32(out, MAGIC);
@@ -209,7 +230,7 @@ static hv_status codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtyp
   hv_store64(out + 16, HV_CODEC_HEADER + head);
   uint64_t sum;
   if (coder->bits) {
-    hv_encoder e = {.kern = kern, .src = src, .dtype = dtype, .count = count, .head = out + HV_CODEC_HEADER};
+    hv_encoder e = {.kern = kern, .src = src, .dtype = dtype, .count = count, .rows = rows, .head = out + HV_CODEC_HEADER};
     sum = encode_body(&e, coder, residual, body, size_body >= FAR, finite);
   } else {
     hv_decoder as_is = {.kern = kern, .dtype = dtype, .infinity = HV_INFINITE};
@@ -224,13 +245,18 @@ static hv_status codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtyp
 
 hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
                           uint8_t *out, uint64_t room, uint64_t *size) {
-  return codec_encode(kern, codec, dtype, src, count, residual, out, room, size, NULL);
+  return codec_encode(kern, codec, dtype, src, count, (hv_rows){0}, residual, out, room, size, NULL);
 }
 
-hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, uint8_t *out,
-                                 uint64_t room, uint64_t *size) {
+hv_status hv_codec_encode_rows(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, hv_rows rows,
+                               float *residual, uint8_t *out, uint64_t room, uint64_t *size) {
+  return codec_encode(kern, codec, dtype, src, count, rows, residual, out, room, size, NULL);
+}
+
+hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, hv_rows rows,
+                                 uint8_t *out, uint64_t room, uint64_t *size) {
   int finite = 1;
-  hv_status status = codec_encode(kern, codec, dtype, src, count, NULL, out, room, size, &finite);
+  hv_status status = codec_encode(kern, codec, dtype, src, count, rows, NULL, out, room, size, &finite);
   return status == HV_OK && !finite ? HV_NOT_FINITE : status;
 }
 
@@ -293,10 +319,19 @@ hv_status hv_codec_peek(const hv_span *parts, size_t n_parts, hv_codec_info *inf
   if (!coder || !hv_dtype_size(header[6]))
     return HV_UNSUPPORTED;
   uint64_t count = hv_load64(header + 8), body = hv_load64(header + 16);
-  if (header[7] || count > HV_CODEC_COUNT_MAX || hv_codec_bound(header[5], header[6], count) != size ||
-      body != HV_CODEC_HEADER + head_bytes(coder, count))
+  hv_rows rows = {0};
+  if (coder->by_row) {
+    uint8_t params[sizeof rows];
+    if (size < HV_CODEC_HEADER + sizeof rows)
+      return HV_MALFORMED;
+    rows = hv_rows_load(take(&c, sizeof rows, params));
+    if (!hv_rows_fit(rows))
+      return HV_MALFORMED;
+  }
+  if (header[7] || count > HV_CODEC_COUNT_MAX || hv_codec_bound_rows(header[5], header[6], count, rows) != size ||
+      body != HV_CODEC_HEADER + head_bytes(coder, count, rows))
     return HV_MALFORMED;
-  *info = (hv_codec_info){(hv_codec)header[5], (hv_dtype)header[6], count, body, size, hv_load64(header + 24)};
+  *info = (hv_codec_info){(hv_codec)header[5], (hv_dtype)header[6], count, body, size, hv_load64(header + 24), rows};
   return HV_OK;
 }
 
@@ -314,7 +349,7 @@ static const uint8_t *take_piece(cursor *c, size_t n, uint8_t *scratch) {
 /* Sums the head; takes up the params, and looks at the scales. 0: they cannot be. */
 static int read_head(const hv_coder *coder, const hv_codec_info *info, cursor *c, hv_decoder *d, uint64_t *sum) {
   uint8_t scratch[HV_PIECE];
-  uint64_t size = info->body - HV_CODEC_HEADER, scales = coder->params + scale_bytes(coder, info->count);
+  uint64_t size = info->body - HV_CODEC_HEADER, scales = coder->params + scale_bytes(coder, info->count, info->rows);
   int fits = size || !coder->load || coder->load(d, NULL);
   for (uint64_t at = 0, index = HEAD_INDEX; at < size; at += HV_PIECE, index++) {
     size_t n = codec_next(size - at, HV_PIECE);
@@ -322,8 +357,9 @@ static int read_head(const hv_coder *coder, const hv_codec_info *info, cursor *c
     *sum += piece_sum(d->kern, piece, index);
     if (at == 0 && coder->load)
       fits &= coder->load(d, piece);
+    size_t params = at ? 0 : coder->params;
     if (coder->scales_fit && at < scales)
-      fits &= coder->scales_fit(piece, codec_next(scales - at, HV_PIECE));
+      fits &= coder->scales_fit(piece + params, codec_next(scales - at, HV_PIECE) - params);
   }
   return fits;
 }
@@ -382,7 +418,7 @@ typedef struct reader {
   uint64_t count, at, scaled; /* elements; done; how many have their scales taken */
   unsigned bits;
   cursor scales, body;
-  uint8_t scale_scratch[HV_SLICE / HV_LINEAR_BLOCK * 2], scratch[HV_SLICE * 8];
+  uint8_t scale_scratch[(HV_SLICE + 1) * 8], scratch[HV_SLICE * 8];
 } reader;
 
 static void reader_init(reader *r, const hv_span *parts, size_t n_parts, const hv_codec_info *info, hv_decoder *d) {
@@ -394,15 +430,27 @@ static void reader_init(reader *r, const hv_span *parts, size_t n_parts, const h
   r->body = cursor_at(parts, n_parts, info->body);
 }
 
+/* The scales of the rows in the next n > 0 elements. If the last row continues in the next slice, that
+ * slice takes its scales again. */
+static const uint8_t *take_row_scales(reader *r, size_t n) {
+  uint64_t row = hv_rows_at(r->d->rows, r->at), size = (hv_rows_at(r->d->rows, r->at + n - 1) + 1 - row) * r->coder->scale;
+  cursor ahead = r->scales;
+  skip(&r->scales, (hv_rows_at(r->d->rows, r->at + n) - row) * r->coder->scale);
+  return take(&ahead, (size_t)size, r->scale_scratch);
+}
+
 /* The body of the next slice, with its scales in r->d; *n is 0 at the end. */
 static const uint8_t *reader_next(reader *r, size_t *n) {
   *n = codec_next(r->count - r->at, HV_SLICE);
+  if (r->coder->by_row && *n)
+    r->d->scales = take_row_scales(r, *n);
   if (r->coder->block && r->at == r->scaled && *n) {
     size_t covers = r->coder->block > HV_SLICE ? r->coder->block : HV_SLICE;
     covers = codec_next(r->count - r->at, covers);
-    r->d->scales = take(&r->scales, (size_t)scale_bytes(r->coder, covers), r->scale_scratch);
+    r->d->scales = take(&r->scales, (size_t)scale_bytes(r->coder, covers, (hv_rows){0}), r->scale_scratch);
     r->scaled += covers;
   }
+  r->d->at = r->at;
   r->at += *n;
   return take(&r->body, (*n * r->bits + 7) / 8, r->scratch);
 }

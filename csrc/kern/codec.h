@@ -20,8 +20,8 @@
  *    24  u64  checksum (below)
  *    32  head: the codec's parameters and scales, zeros up to the next multiple of 16
  *  body  the codes, in the order of the elements; the chunk ends with the last one
- * (codec, dtype, count) fix the sizes of head and body, so a chunk's size is known before it is made, and a chunk of any
- * other size is malformed.
+ * (codec, dtype, count) fix the sizes of head and body, for SCALED_ROWS with the rows. So a chunk's size is known before it is
+ * made, and a chunk of any other size is malformed.
  *
  * ONE MEANING ON EVERY MACHINE. The same input gives the same chunk, and the same chunk the same values, bit for bit, on every
  * set of kernels (cpu.h), and on a GPU (cuda/). Therefore: sources other than float32 are first rounded to float32 (a float64
@@ -75,6 +75,12 @@
  *   LINEAR4         4 bits + 16/64, tame. The same with extreme / -8 and k in -8 .. 7; code = k + 8, the even element in the low
  *                   half of a byte; a half without an element is 0.
  *                   |x - v| <= |d| / 2 where |x| <= 7.5 |d|, and never above |d| (both but for one part in 2^14).
+ *   SCALED_ROWS     16 bits + 64 for each row. Head: u64 width, u64 first, with 1 <= first <= width <= HV_CODEC_COUNT_MAX; then
+ *                   for each row f32 mean, f32 std, as SCALED_FLOAT16 has them for a tensor of that row alone. The first `first`
+ *                   elements are a row, or the end of one; rows of `width` follow; the last one may be cut short.
+ *                   Body: FLOAT16 of (x - mean) * inverse, with inverse = 1 / std, or 0 if std is 0. v = h * std + mean.
+ *                   The bounds are those of SCALED_FLOAT16, row by row. NaN stays NaN; Inf becomes +-65504 std, or NaN if std is
+ *                   0. A row of one value or of equal values decodes to its mean, which is that value up to eps.
  *
  * ERROR FEEDBACK. Every codec but NONE takes a residual: count float32, zeros at first, the caller's. Then y = tame(residual + x)
  * is encoded and residual becomes y - v, so that what one round loses a later one sends.
@@ -114,14 +120,21 @@ typedef enum hv_codec {
   HV_CODEC_BLOCKWISE8 = 6,
   HV_CODEC_LINEAR8 = 7,
   HV_CODEC_LINEAR4 = 8,
+  HV_CODEC_SCALED_ROWS = 9,
   HV_CODEC_COUNT
 } hv_codec;
 
-/* "none", "float16", "scaled_float16", "bfloat16", "uniform8", "quantile8", "blockwise8", "linear8", "linear4"; NULL off
- * the list. */
+/* "none", "float16", "scaled_float16", "bfloat16", "uniform8", "quantile8", "blockwise8", "linear8", "linear4", "scaled_rows"; NULL
+ * off the list. */
 const char *hv_codec_name(int codec);
 /* The codec of a name, or -1. */
 int hv_codec_find(const char *name);
+
+/* How the elements of a chunk lie in rows; SCALED_ROWS alone uses it. {0, 0}: they are one row. */
+typedef struct hv_rows {
+  uint64_t width; /* elements of a row */
+  uint64_t first; /* elements of the chunk's first row, which may have begun before the chunk: 1 .. width */
+} hv_rows;
 
 /* The header of a chunk, as read. */
 typedef struct hv_codec_info {
@@ -131,10 +144,14 @@ typedef struct hv_codec_info {
   uint64_t body;     /* where the body starts */
   uint64_t size;     /* of the whole chunk */
   uint64_t checksum; /* as the header has it */
+  hv_rows rows;      /* of SCALED_ROWS; {0, 0} otherwise */
 } hv_codec_info;
 
-/* The exact size of a chunk of count elements; 0 when the codec or dtype is off the list or count over HV_CODEC_COUNT_MAX. */
+/* The exact size of a chunk of count elements in one row; 0 when the codec or dtype is off the list or count over
+ * HV_CODEC_COUNT_MAX. */
 uint64_t hv_codec_bound(int codec, int dtype, uint64_t count);
+/* The same for elements in rows; 0 also when there are no such rows. */
+uint64_t hv_codec_bound_rows(int codec, int dtype, uint64_t count, hv_rows rows);
 
 /* Encodes count elements of src into out. src is aligned as its elements are; out has `room` bytes and must not overlap src.
  * residual: NULL, or count floats of the caller for error feedback, read and updated; codec NONE ignores it.
@@ -142,9 +159,12 @@ uint64_t hv_codec_bound(int codec, int dtype, uint64_t count);
  * small. On an error nothing is written. */
 hv_status hv_codec_encode(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, float *residual,
                           uint8_t *out, uint64_t room, uint64_t *size);
+/* The same for elements in rows. HV_INVALID: also no such rows. */
+hv_status hv_codec_encode_rows(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, hv_rows rows,
+                               float *residual, uint8_t *out, uint64_t room, uint64_t *size);
 /* The same without a residual. HV_NOT_FINITE: a value, as float32, is not finite; out is then undefined. */
-hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, uint8_t *out,
-                                 uint64_t room, uint64_t *size);
+hv_status hv_codec_encode_finite(const hv_kern *kern, hv_codec codec, hv_dtype dtype, const void *src, uint64_t count, hv_rows rows,
+                                 uint8_t *out, uint64_t room, uint64_t *size);
 
 /* In the functions below the chunk's bytes come in n_parts parts: borrowed, of any alignment, possibly empty. A contiguous chunk is
  * one part. The bytes may be hostile. */

@@ -68,15 +68,31 @@ const hv_coder hv_coder_bfloat16 = {
 
 #define STD_MAX 0x1p110f /* 65504 of these and a mean are still far from the largest float */
 
-static void scaled_prepare(hv_encoder *e) {
-  hv_measure all = hv_coder_measure(e->kern, e->dtype, e->src, e->count);
-  double n = e->count ? (double)e->count : 1, mean = all.sum / n, variance = (all.square - all.sum * mean) / n;
+/* Writes mean and std of n elements from `at` on. */
+static void mean_and_std(const hv_encoder *e, uint64_t at, uint64_t n_elements, uint8_t *out) {
+  const uint8_t *from = (const uint8_t *)e->src + at * hv_dtype_size((int)e->dtype);
+  hv_measure all = hv_coder_measure(e->kern, e->dtype, from, n_elements);
+  double n = n_elements ? (double)n_elements : 1, mean = all.sum / n, variance = (all.square - all.sum * mean) / n;
   float std = (float)sqrt(variance > 0 ? variance : 0);
   std = std < HV_TINY ? 0 : std > STD_MAX ? STD_MAX : std;
-  e->u.scaled.mean = (float)mean;
-  e->u.scaled.inverse = std > 0 ? 1 / std : 0;
-  hv_store_float(e->head, (float)mean);
-  hv_store_float(e->head + 4, std);
+  hv_store_float(out, (float)mean);
+  hv_store_float(out + 4, std);
+}
+
+static float inverse_of(float std) {
+  return std > 0 ? 1 / std : 0;
+}
+
+/* True if an encoder could have written this mean and std. */
+static int scale_fits(const uint8_t *scale) {
+  float std = hv_load_float(scale + 4);
+  return hv_within(hv_load_float(scale), HV_TAME) && std >= 0 && std <= STD_MAX;
+}
+
+static void scaled_prepare(hv_encoder *e) {
+  mean_and_std(e, 0, e->count, e->head);
+  e->u.scaled.mean = hv_load_float(e->head);
+  e->u.scaled.inverse = inverse_of(hv_load_float(e->head + 4));
 }
 
 static void scaled_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
@@ -90,7 +106,7 @@ static void scaled_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, 
 static int scaled_load(hv_decoder *d, const uint8_t *params) {
   d->u.scaled.mean = hv_load_float(params);
   d->u.scaled.std = hv_load_float(params + 4);
-  return hv_within(d->u.scaled.mean, HV_TAME) && d->u.scaled.std >= 0 && d->u.scaled.std <= STD_MAX;
+  return scale_fits(params);
 }
 
 static void scaled_decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
@@ -110,3 +126,62 @@ const hv_coder hv_coder_scaled_float16 = {.name = "scaled_float16",
                                           .finite = f16_finite,
                                           .decode = scaled_decode,
                                           .most = scaled_most};
+
+/* ---- SCALED_ROWS ---- */
+
+enum { ROW_PARAMS = 16, ROW_SCALE = 8 };
+
+static void rows_prepare(hv_encoder *e) {
+  uint8_t *scale = e->head + ROW_PARAMS;
+  hv_store64(e->head, e->rows.width);
+  hv_store64(e->head + 8, e->rows.first);
+  for (uint64_t at = 0; at < e->count; scale += ROW_SCALE) {
+    uint64_t left = hv_rows_left(e->rows, at), n = left < e->count - at ? left : e->count - at;
+    mean_and_std(e, at, n, scale);
+    at += n;
+  }
+}
+
+static void rows_encode(hv_encoder *e, uint64_t at, const float *x, size_t n, uint8_t *out) {
+  const uint8_t *scale = e->head + ROW_PARAMS + ROW_SCALE * hv_rows_at(e->rows, at);
+  for (size_t done = 0; done < n; scale += ROW_SCALE) {
+    uint64_t left = hv_rows_left(e->rows, at + done);
+    size_t some = left < n - done ? (size_t)left : n - done;
+    e->kern->encode_scaled(out + 2 * done, x + done, hv_load_float(scale), inverse_of(hv_load_float(scale + 4)), some);
+    done += some;
+  }
+}
+
+static int rows_load(hv_decoder *d, const uint8_t *params) {
+  d->rows = hv_rows_load(params);
+  return hv_rows_fit(d->rows);
+}
+
+static int rows_scales_fit(const uint8_t *scales, size_t size) {
+  int fit = 1;
+  for (size_t i = 0; i < size; i += ROW_SCALE)
+    fit &= scale_fits(scales + i);
+  return fit;
+}
+
+static void rows_decode(const hv_decoder *d, const uint8_t *body, size_t n, float *out) {
+  const uint8_t *scale = d->scales;
+  for (size_t done = 0; done < n; scale += ROW_SCALE) {
+    uint64_t left = hv_rows_left(d->rows, d->at + done);
+    size_t some = left < n - done ? (size_t)left : n - done;
+    d->kern->decode_scaled(out + done, body + 2 * done, hv_load_float(scale + 4), hv_load_float(scale), some);
+    done += some;
+  }
+}
+
+const hv_coder hv_coder_scaled_rows = {.name = "scaled_rows",
+                                       .bits = 16,
+                                       .params = ROW_PARAMS,
+                                       .scale = ROW_SCALE,
+                                       .by_row = 1,
+                                       .prepare = rows_prepare,
+                                       .encode = rows_encode,
+                                       .load = rows_load,
+                                       .scales_fit = rows_scales_fit,
+                                       .finite = f16_finite,
+                                       .decode = rows_decode};

@@ -18,6 +18,7 @@ typedef struct hv_encoder {
   const void *src; /* count elements of dtype */
   hv_dtype dtype;
   uint64_t count;
+  hv_rows rows;
   uint8_t *head; /* in the chunk, zeroed */
   union {
     struct {
@@ -36,9 +37,11 @@ typedef struct hv_encoder {
 
 typedef struct hv_decoder {
   const hv_kern *kern;
-  hv_dtype dtype;        /* of the source: the body of NONE */
-  uint32_t infinity;     /* float32 bodies of NONE: bits of the smallest magnitude that is refused; HV_INFINITE: only infinity is */
-  const uint8_t *scales; /* of the present slice, from the block in which the slice starts */
+  hv_dtype dtype;    /* of the source: the body of NONE */
+  uint32_t infinity; /* float32 bodies of NONE: bits of the smallest magnitude that is refused; HV_INFINITE: only infinity is */
+  hv_rows rows;
+  uint64_t at;           /* index of the present slice's first element */
+  const uint8_t *scales; /* of the present slice, from the block or row in which the slice starts */
   union {
     struct {
       float mean, std;
@@ -53,6 +56,7 @@ typedef struct hv_coder {
   unsigned bits;         /* of one element in the body; 0: as the dtype has */
   unsigned params;       /* bytes at the start of the head that are always there */
   unsigned block, scale; /* after them `scale` bytes for each block of `block` elements */
+  int by_row;            /* 1: for each row instead; the params begin with the rows (hv_rows_load) */
 
   /* Reads the whole source before the first unit. NULL: not needed. */
   void (*prepare)(hv_encoder *e);
@@ -74,8 +78,28 @@ typedef struct hv_coder {
 } hv_coder;
 
 extern const hv_coder hv_coder_none, hv_coder_float16, hv_coder_scaled_float16, hv_coder_bfloat16; /* codec_float.c */
+extern const hv_coder hv_coder_scaled_rows;                                                        /* codec_float.c */
 extern const hv_coder hv_coder_uniform8, hv_coder_blockwise8, hv_coder_linear8, hv_coder_linear4;  /* codec_quant.c */
 extern const hv_coder hv_coder_quantile8;                                                          /* codec_quantile.c */
+
+/* Index of the row that has element `at`; the number of rows in count elements. */
+static inline uint64_t hv_rows_at(hv_rows rows, uint64_t at) {
+  return at < rows.first ? 0 : 1 + (at - rows.first) / rows.width;
+}
+static inline uint64_t hv_rows_in(hv_rows rows, uint64_t count) {
+  return count ? hv_rows_at(rows, count - 1) + 1 : 0;
+}
+/* Elements from `at` to the end of its row. */
+static inline uint64_t hv_rows_left(hv_rows rows, uint64_t at) {
+  return at < rows.first ? rows.first - at : rows.width - (at - rows.first) % rows.width;
+}
+static inline int hv_rows_fit(hv_rows rows) {
+  return rows.first >= 1 && rows.first <= rows.width && rows.width <= HV_CODEC_COUNT_MAX;
+}
+/* As the head of SCALED_ROWS begins. */
+static inline hv_rows hv_rows_load(const uint8_t *params) {
+  return (hv_rows){hv_load64(params), hv_load64(params + 8)};
+}
 
 /* Magnitudes of float32 whose bits are below this, times the weight, are well within HV_CODEC_ADDEND_MAX. */
 uint32_t hv_codec_infinity(float weight);

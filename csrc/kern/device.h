@@ -21,9 +21,10 @@ typedef struct hv_stretch {
 
 typedef struct hv_device {
   void *self;
-  /* Encodes the values of all stretches, one after the other, as float32 into one chunk, as hv_codec_encode does. `room` suffices.
-   * HV_NOT_FINITE: a value is not finite; out is then undefined. */
-  hv_status (*encode)(void *self, hv_codec codec, const hv_stretch *stretches, size_t n, uint8_t *out, size_t room, size_t *size);
+  /* Encodes the values of all stretches, one after the other, as float32 into one chunk, as hv_codec_encode_rows does. `room`
+   * suffices. HV_NOT_FINITE: a value is not finite; out is then undefined. */
+  hv_status (*encode)(void *self, hv_codec codec, hv_rows rows, const hv_stretch *stretches, size_t n, uint8_t *out, size_t room,
+                      size_t *size);
   /* Decodes a chunk as hv_codec_decode_finite does, then rounds to the dtype of each stretch. The spans may be hostile: on an error
    * of that function nothing was written. HV_UNSUPPORTED: the host must decode this chunk. */
   hv_status (*decode)(void *self, const hv_span *spans, size_t n_spans, const hv_stretch *stretches, size_t n);
@@ -35,8 +36,9 @@ typedef struct hv_device {
    * errors the sum is as before. HV_UNSUPPORTED: no chunk of float32 values. Calls for one sum never overlap. */
   hv_status (*sum_add)(void *self, void *sum, const hv_span *spans, size_t n_spans, float weight, float norm_max);
   hv_status (*sum_add_own)(void *self, void *sum, const hv_stretch *stretches, size_t n, float weight, float norm_max);
-  /* sum = sum * factor; then encodes the sum as hv_codec_encode does. */
-  hv_status (*sum_encode)(void *self, void *sum, float factor, hv_codec codec, uint8_t *out, size_t room, size_t *size);
+  /* sum = sum * factor; then encodes the sum as hv_codec_encode_rows does. */
+  hv_status (*sum_encode)(void *self, void *sum, float factor, hv_codec codec, hv_rows rows, uint8_t *out, size_t room,
+                          size_t *size);
   /* Copies plain values to and from the host's memory. */
   hv_status (*read)(void *self, const hv_stretch *from, void *to);
   hv_status (*write)(void *self, const void *from, const hv_stretch *to);

@@ -424,7 +424,15 @@ static hv_status hear_shape(const shape *s, const void *message, uint8_t *ours, 
 
 /* ---- writing ---- */
 
-enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5, VERSION_FIELD = 1 };
+enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
+enum { VERSION_FIELD = 1, LOWEST_FIELD = 101, HIGHEST_FIELD = 102, FEATURES_FIELD = 103, TAIL_MAX = 32 };
+
+/* The envelope around a message of its kind: before it the version, behind it the versions that the sender speaks. */
+typedef struct frame {
+  uint32_t number; /* of the kind */
+  uint32_t version;
+  const hv_versions *speaks; /* NULL: not told */
+} frame;
 
 static size_t put_varint(uint64_t value, uint8_t *to) {
   size_t n = 0;
@@ -435,17 +443,33 @@ static size_t put_varint(uint64_t value, uint8_t *to) {
 }
 
 /* The envelope before a message of its kind: protocol version, number of the kind, size of the message. */
-static size_t put_envelope(uint32_t number, size_t size, uint8_t to[32]) {
+static size_t put_envelope(const frame *f, size_t size, uint8_t to[32]) {
   size_t n = put_varint(VERSION_FIELD << 3 | WIRE_VARINT, to);
-  n += put_varint(HV_PROTOCOL_VERSION, to + n);
-  n += put_varint(number << 3 | WIRE_BYTES, to + n);
+  n += put_varint(f->version, to + n);
+  n += put_varint(f->number << 3 | WIRE_BYTES, to + n);
   return n + put_varint(size, to + n);
 }
 
+static size_t put_number(uint32_t number, uint64_t value, uint64_t usual, uint8_t *to) {
+  if (value == usual)
+    return 0;
+  size_t n = put_varint(number << 3 | WIRE_VARINT, to);
+  return n + put_varint(value, to + n);
+}
+
+static size_t put_tail(const frame *f, uint8_t to[TAIL_MAX]) {
+  if (!f->speaks)
+    return 0;
+  size_t n = put_number(LOWEST_FIELD, f->speaks->lowest, f->version, to);
+  n += put_number(HIGHEST_FIELD, f->speaks->highest, f->version, to + n);
+  return n + put_number(FEATURES_FIELD, f->speaks->features, 0, to + n);
+}
+
 /* Appends `lead` bytes (the size of what follows) and the message. */
-static hv_status write_message(uint32_t number, const ProtobufCMessage *message, size_t lead, size_t most, hv_buf *out) {
-  uint8_t envelope[32], *to;
-  size_t size = protobuf_c_message_get_packed_size(message), n = put_envelope(number, size, envelope), whole = n + size;
+static hv_status write_message(const frame *f, const ProtobufCMessage *message, size_t lead, size_t most, hv_buf *out) {
+  uint8_t envelope[32], tail[TAIL_MAX], *to;
+  size_t size = protobuf_c_message_get_packed_size(message), n = put_envelope(f, size, envelope), behind = put_tail(f, tail);
+  size_t whole = n + size + behind;
   if (whole > most)
     return HV_TOO_LARGE;
   TRY(hv_buf_reserve(out, lead + whole, &to));
@@ -453,30 +477,32 @@ static hv_status write_message(uint32_t number, const ProtobufCMessage *message,
     *to++ = (uint8_t)(whole >> 8 * i);
   memcpy(to, envelope, n);
   protobuf_c_message_pack(message, to + n);
+  memcpy(to + n + size, tail, behind);
   out->size += lead + whole;
   return HV_OK;
 }
 
-static hv_status say(const hv_msg *msg, size_t lead, size_t most, hv_buf *out) {
+static hv_status say(const hv_msg *msg, frame f, size_t lead, size_t most, hv_buf *out) {
   _Alignas(ALIGN) uint8_t first[1024];
   room r = {.at = first, .left = sizeof first, .mem = out->mem};
   const struct kind *k = (unsigned)msg->kind < HV_MSG_KINDS ? &kinds[msg->kind] : &kinds[HV_MSG_NONE];
   if (!k->shape)
     return HV_INVALID;
   ProtobufCMessage *message;
+  f.number = k->number;
   hv_status status = say_one(k->shape, (const uint8_t *)&msg->u, (uint8_t *)&message, &r);
   if (status == HV_OK)
-    status = write_message(k->number, message, lead, most, out);
+    status = write_message(&f, message, lead, most, out);
   room_fini(&r);
   return status;
 }
 
-hv_status hv_wire_write(const hv_msg *msg, hv_buf *out) {
-  return say(msg, 0, HV_MSG_BYTES_MAX, out);
+hv_status hv_wire_write(const hv_msg *msg, uint32_t version, const hv_versions *speaks, hv_buf *out) {
+  return say(msg, (frame){.version = version, .speaks = speaks}, 0, HV_MSG_BYTES_MAX, out);
 }
 
-hv_status hv_wire_write_bulk(const hv_msg *header, hv_buf *out) {
-  return say(header, BULK_LEAD, HV_BULK_HEADER_MAX, out);
+hv_status hv_wire_write_bulk(const hv_msg *header, uint32_t version, const hv_versions *speaks, hv_buf *out) {
+  return say(header, (frame){.version = version, .speaks = speaks}, BULK_LEAD, HV_BULK_HEADER_MAX, out);
 }
 
 hv_status hv_wire_bulk_header(const uint8_t first[4], size_t *header_size) {
@@ -638,10 +664,39 @@ static const struct kind *find_kind(uint32_t number) {
 
 static hv_status read_version(hv_span *in, uint32_t *version) {
   field f;
-  if (!read_field(in, &f) || f.number != VERSION_FIELD || f.wire != WIRE_VARINT || f.value > UINT32_MAX)
+  if (!read_field(in, &f) || f.number != VERSION_FIELD || f.wire != WIRE_VARINT || !f.value || f.value > HV_VERSIONS_MAX)
     return HV_MALFORMED;
   *version = (uint32_t)f.value;
-  return *version == HV_PROTOCOL_VERSION ? HV_OK : HV_VERSION;
+  return HV_OK;
+}
+
+/* True if these are fields of protobuf. */
+static int is_whole(hv_span in) {
+  field f;
+  while (in.size)
+    if (!read_field(&in, &f))
+      return 0;
+  return 1;
+}
+
+/* Finds what the sender speaks: fields that stand anywhere behind the version, each once. */
+static hv_status read_speaks(hv_span in, uint32_t version, hv_versions *out) {
+  uint64_t said[FEATURES_FIELD - LOWEST_FIELD + 1] = {0};
+  unsigned seen = 0;
+  while (in.size) {
+    field f;
+    if (!read_field(&in, &f))
+      return HV_MALFORMED;
+    if (f.number < LOWEST_FIELD || f.number > FEATURES_FIELD)
+      continue;
+    unsigned i = f.number - LOWEST_FIELD, over = i < 2 && f.value > HV_VERSIONS_MAX;
+    if (f.wire != WIRE_VARINT || (seen & 1u << i) || over)
+      return HV_MALFORMED;
+    seen |= 1u << i;
+    said[i] = f.value;
+  }
+  *out = (hv_versions){(uint32_t)(said[0] ? said[0] : version), (uint32_t)(said[1] ? said[1] : version), said[2]};
+  return hv_versions_valid(out) && hv_versions_has(out, version) ? HV_OK : HV_MALFORMED;
 }
 
 /* Finds the one kind that stands behind the version. */
@@ -656,6 +711,8 @@ static hv_status read_kind(hv_span in, const struct kind **out, hv_span *body) {
     if (k && !*out && f.wire == WIRE_BYTES) {
       *out = k;
       *body = f.bytes;
+    } else if (f.number >= LOWEST_FIELD && f.number <= FEATURES_FIELD) {
+      continue; /* read_speaks has read it */
     } else if (k || f.number == VERSION_FIELD || ++unknown > UNKNOWN_MAX) {
       return HV_MALFORMED;
     }
@@ -675,16 +732,23 @@ static hv_status hear(const struct kind *k, hv_span body, size_t room_size, hv_w
   return hear_shape(k->shape, message, (uint8_t *)&out->msg.u, &r);
 }
 
-hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *out) {
+hv_status hv_wire_read(hv_span bytes, const hv_versions *reads, hv_mem *mem, size_t budget, hv_wire_msg *out) {
   const struct kind *k;
   hv_span in = bytes, body;
   size_t need = 0;
   out->version = 0;
+  out->speaks = (hv_versions){0};
   out->block = NULL;
   out->msg.kind = HV_MSG_NONE;
   TRY(read_version(&in, &out->version));
   if (bytes.size > HV_MSG_BYTES_MAX)
     return HV_MALFORMED;
+  out->speaks = hv_versions_plain(out->version);
+  int reads_it = hv_versions_has(reads, out->version);
+  if (reads_it || is_whole(in)) /* a version that is not read here may have given up protobuf: then it names no more */
+    TRY(read_speaks(in, out->version, &out->speaks));
+  if (!reads_it)
+    return HV_VERSION;
   TRY(read_kind(in, &k, &body));
   TRY(scan_message(k->shape, body, &need));
   if (need > budget)
@@ -695,6 +759,14 @@ hv_status hv_wire_read(hv_span bytes, hv_mem *mem, size_t budget, hv_wire_msg *o
   hv_status status = hear(k, body, need, out);
   if (status != HV_OK)
     hv_wire_release(out);
+  return status;
+}
+
+hv_status hv_wire_translate(hv_span bytes, uint32_t version, const hv_versions *speaks, hv_mem *mem, hv_buf *out) {
+  hv_wire_msg got;
+  TRY(hv_wire_read(bytes, speaks, mem, HV_WIRE_BUDGET, &got));
+  hv_status status = hv_wire_write(&got.msg, version, speaks, out);
+  hv_wire_release(&got);
   return status;
 }
 

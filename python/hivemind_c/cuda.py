@@ -60,22 +60,25 @@ class Kernels:
 
         plain = tensor.detach().contiguous()
         number = _hivemind_c.CODECS.index(codec)
-        size, scratch = _hivemind_c.cuda_room(self._gpu, number, _DTYPES[arrays.dtype_name(plain.dtype)], plain.numel())
+        kind, width = _DTYPES[arrays.dtype_name(plain.dtype)], arrays.row_width(plain.shape)
+        size, scratch = _hivemind_c.cuda_room(self._gpu, number, kind, plain.numel(), width)
         room = torch.empty(size + scratch + 512, dtype=torch.uint8, device=plain.device)
         chunk = _cut(room, size)
         rest = _cut(room[chunk.storage_offset() + size :], scratch)
-        _hivemind_c.cuda_encode(self._gpu, number, plain, chunk, rest, residual)
+        _hivemind_c.cuda_encode(self._gpu, number, plain, chunk, rest, residual, width)
         return chunk
 
-    def check(self, chunk: Any, codec: str, dtype: Any, count: int, finite: bool = False) -> Any:
-        """One int32 on the device: 0 when the chunk is whole, else a place in _hivemind_c.STATUSES."""
+    def check(self, chunk: Any, codec: str, dtype: Any, count: int, finite: bool = False, width: int = 0) -> Any:
+        """One int32 on the device: 0 when the chunk is whole, else a place in _hivemind_c.STATUSES. width: of the
+        tensor's rows, 0 if it has one.
+        """
         import torch
 
         number, kind = _hivemind_c.CODECS.index(codec), _DTYPES[arrays.dtype_name(dtype)]
         _, scratch = _hivemind_c.cuda_room(self._gpu, number, kind, count)
         verdict = torch.empty(4, dtype=torch.uint8, device=chunk.device)
         room = torch.empty(scratch + 256, dtype=torch.uint8, device=chunk.device)
-        _hivemind_c.cuda_check(self._gpu, chunk, number, kind, count, finite, verdict, _cut(room, scratch))
+        _hivemind_c.cuda_check(self._gpu, chunk, number, kind, count, finite, verdict, _cut(room, scratch), width)
         return verdict.view(torch.int32)
 
     def decode(self, chunk: Any, codec: str, dtype: Any, out: Any, verdict: Any = None) -> None:
@@ -91,6 +94,7 @@ class Kernels:
             out.numel(),
             out.detach(),
             None if verdict is None else verdict.view(chunk.dtype),
+            arrays.row_width(out.shape),
         )
 
     def add(self, total: Any, chunks: Sequence[Tuple[Any, str, Any, float]]) -> None:

@@ -22,6 +22,7 @@ class Peer(NamedTuple):
     client_mode: bool
     rtt: float  #: seconds there and back, when last asked
     seen_ago: float  #: seconds since it was last heard
+    version: int = 1  #: version of the protocol that this node and the peer use
 
 
 class Node:
@@ -42,6 +43,7 @@ class Node:
         log_level: Lowest level of lines for the loggers below "hivemind_c", as in logging.
         start: Start at once. False: start() or the `with` block starts it.
         dht: Settings of the DHT, as hivemind_c.DHT makes them.
+        keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Node:
         log_level: Union[int, str] = "info",
         start: bool = True,
         dht: Mapping[str, int] = MappingProxyType({}),
+        keep_file_limit: bool = False,
     ):
         self._starting = threading.Lock()
         self._ended = False
@@ -73,6 +76,7 @@ class Node:
             memory_limit=memory_limit,
             log_level=_level(log_level),
             dht=dict(dht),
+            keep_file_limit=keep_file_limit,
         )
         if start:
             self.start()

@@ -18,6 +18,7 @@ from hivemind_c._lightning import (
     bootstrap,
     checkpoint_files,
     global_steps,
+    module_buffers,
     namespaces,
     optimizers,
     registry,
@@ -28,11 +29,11 @@ from hivemind_c._lightning.election import Election
 from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, copy_scale, known_options, swarm_scaler
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
-from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures
+from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures, log_epochs
 from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses
-from hivemind_c.optim import GradScaler, Optimizer
+from hivemind_c.optim import EpochRecord, GradScaler, Optimizer
 
 __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
@@ -73,6 +74,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         client_mode: Only dial out, for a machine that no peer can reach.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
+        buffers: "average" those of the module's state_dict with its parameters, or "local": each peer keeps its own.
         reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
         checkpoint_io: Lightning's CheckpointIO that writes and reads checkpoints. None: the Trainer's.
         **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
@@ -110,6 +112,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         client_mode: bool = False,
         dht: Optional[DHT] = None,
         checkpoints: str = checkpoint_files.OWN,
+        buffers: str = "average",
         reseed: bool = True,
         checkpoint_io: Any = None,
         **optimizer_kwargs: Any,
@@ -125,7 +128,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers
         self._run_id, self._batch_size, self._reseed = run_id, batch_size, reseed
-        self._checkpoints = checkpoint_files.known(checkpoints)
+        self._checkpoints, self._buffers = checkpoint_files.known(checkpoints), module_buffers.known(buffers)
         self._optimizer_options = dict(
             target_batch_size=target_batch_size,
             run_id=run_id,
@@ -159,6 +162,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self._checkpoint_folders: Optional[checkpoint_files.CheckpointFolders] = None
         self._written = set()
         self._last_progress: Any = None
+        self._last_record: Optional[EpochRecord] = None
         self._last_epoch = self._samples = 0
         self.first_epoch = 0  #: where this peer was before the first batch of fit
         self._batch: Optional[int] = batch_size
@@ -199,6 +203,11 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if self._hive is not None:
             self._last_epoch = self._hive.local_epoch
         return self._last_epoch
+
+    @property
+    def last_epoch(self) -> Optional[EpochRecord]:
+        """The EpochRecord of the latest global epoch that is complete, or None. It stays after fit."""
+        return self._last_record
 
     # ---- a run's beginning ----
 
@@ -257,9 +266,11 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         arguments = requirements.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
         dht = self.dht
         self._election = Election(dht, self._run_id)
-        hive = self._hive = Optimizer(
-            dht=dht, averaged_grad_hook=self._clip_averaged, **arguments, **self._optimizer_options
-        )
+        options = {**self._optimizer_options, "averaged_grad_hook": self._clip_averaged}
+        options["on_epoch"] = log_epochs(self, trainer, options.get("on_epoch"))
+        options["buffers"] = module_buffers.chosen(self._buffers, self.lightning_module)
+        hive = self._hive = Optimizer(dht=dht, **arguments, **options)
+        hive.check_setup()  # before training begins
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0

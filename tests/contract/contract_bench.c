@@ -20,6 +20,7 @@ static void asked(recorder *rec, const hv_event *event) {
   hv_msg answer = {.kind = HV_MSG_REFUSAL, .u.refusal = {HV_BUSY, hv_span_of("come back later", 15)}};
   rec->requests++;
   rec->asker = event->request->peer;
+  rec->version = event->request->version;
   switch (rec->answer) {
   case ANSWER_ECHO:
     IN_ENV(rec, rec->env->reply(rec->env, event->request, event->msg));
@@ -52,7 +53,12 @@ static void took_stream(recorder *rec, const hv_event *event) {
   if (rec->refuse_streams || rec->n_in == STREAMS_MAX)
     return;
   a_stream *s = calloc(1, sizeof *s);
-  *s = (a_stream){.rec = rec, .stream = event->stream, .hold = rec->hold_streams, .echo = rec->echo_streams, .end_at = rec->end_at};
+  *s = (a_stream){.rec = rec,
+                  .stream = event->stream,
+                  .version = event->stream->version,
+                  .hold = rec->hold_streams,
+                  .echo = rec->echo_streams,
+                  .end_at = rec->end_at};
   rec->in[rec->n_in++] = s;
   event->stream->on = &stream_on;
   event->stream->owner = s;
@@ -130,6 +136,10 @@ static void seat_freed(void *self) {
 /* ---- the bench ---- */
 
 bench *open_bench(void **state, size_t n, unsigned clients) {
+  return open_bench_of(state, n, clients, NULL);
+}
+
+bench *open_bench_of(void **state, size_t n, unsigned clients, const hv_versions *versions) {
   bench *b = calloc(1, sizeof *b);
   contract_seat seats[NODES_MAX];
   b->f = *state;
@@ -139,7 +149,7 @@ bench *open_bench(void **state, size_t n, unsigned clients) {
     b->nodes[i].b = b;
     b->nodes[i].index = i;
     b->nodes[i].later = (hv_timer){.fire = answer_kept, .owner = &b->nodes[i]};
-    seats[i] = (contract_seat){make, seat_freed, &b->nodes[i], (int)(clients >> i & 1)};
+    seats[i] = (contract_seat){make, seat_freed, &b->nodes[i], (int)(clients >> i & 1), versions ? versions[i] : b->f->versions};
   }
   b->world = b->f->open(b->f, n, seats);
   assert_non_null(b->world);

@@ -18,6 +18,7 @@ typedef struct recorder recorder;
 typedef struct a_stream {
   recorder *rec;
   hv_stream *stream; /* NULL before it is open, and once it is closed */
+  uint32_t version;  /* of the protocol; of incoming ones */
   int data, wrong, ready, closed;
   size_t bytes;
   uint64_t sent;    /* messages taken by the world */
@@ -30,7 +31,7 @@ typedef struct a_stream {
   hv_payload *held[HELD_MAX];
   size_t n_held;
   hv_status status;
-  char text[64];
+  char text[HV_MSG_TEXT_MAX + 1];
   hv_peer_id peer_at_first;  /* stream->peer while the first message was handled */
   atomic_int made, released; /* payloads to send */
 } a_stream;
@@ -64,6 +65,7 @@ struct recorder {
   answer_kind answer;
   int requests;
   hv_peer_id asker;
+  uint32_t version; /* in which the last one asked */
   hv_request *kept[64];
   size_t n_kept;
   hv_timer later;
@@ -120,6 +122,8 @@ void violated(recorder *rec, const char *what);
 void answer_kept(hv_timer *timer, const hv_event *event);
 /* clients: bit i makes node i one that cannot be dialled */
 bench *open_bench(void **state, size_t n, unsigned clients);
+/* versions: what each node speaks; NULL: as the fixture says */
+bench *open_bench_of(void **state, size_t n, unsigned clients, const hv_versions *versions);
 void close_bench(bench *b);
 void run_op(hv_command *command, void *core);
 int op_over(void *arg);
@@ -164,6 +168,6 @@ typedef struct contract_test {
   { #name, name, ALWAYS }
 
 /* Tables end with a row without a name. */
-extern const contract_test contract_calls[], contract_streams[], contract_ends[];
+extern const contract_test contract_calls[], contract_streams[], contract_ends[], contract_versions[];
 
 #endif

@@ -16,7 +16,7 @@ static int fits(const contract_fixture *fixture, const contract_test *test) {
 }
 
 int contract_run(const contract_fixture *fixture) {
-  const contract_test *const tables[] = {contract_calls, contract_streams, contract_ends};
+  const contract_test *const tables[] = {contract_calls, contract_streams, contract_ends, contract_versions};
   struct CMUnitTest tests[TESTS_MAX];
   size_t n = 0;
   for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)

@@ -10,22 +10,25 @@
 #define HV_TESTS_ENV_CONTRACT_H
 
 #include "core/env.h"
+#include "core/versions.h"
 
 /* One node to be: its core is made by make(env, arg) before the first event, and given back to free(self) after the last one. */
 typedef struct contract_seat {
   hv_status (*make)(hv_env *env, void *arg, hv_core *out);
   void (*free)(void *self);
   void *arg;
-  int client_mode; /* does not listen */
+  int client_mode;      /* does not listen */
+  hv_versions versions; /* of the protocol that it speaks; zeros: those of this code */
 } contract_seat;
 
 typedef struct contract_fixture contract_fixture;
 struct contract_fixture {
   const char *name;
-  void *arg;         /* the fixture's own */
-  int claims_only;   /* 1: no TLS, an id is what the peer claims */
-  int paces;         /* 1: stream_pace does what it says; 0: this system cannot */
-  size_t window_max; /* stream_send must have said HV_BUSY before that many bytes were taken and not read */
+  void *arg;            /* the fixture's own */
+  int claims_only;      /* 1: no TLS, an id is what the peer claims */
+  hv_versions versions; /* of nodes for which the test wants no others; zeros: those of this code */
+  int paces;            /* 1: stream_pace does what it says; 0: this system cannot */
+  size_t window_max;    /* stream_send must have said HV_BUSY before that many bytes were taken and not read */
 
   /* A world with n nodes, all started. NULL: it could not be made. */
   void *(*open)(const contract_fixture *fixture, size_t n, const contract_seat *seats);

@@ -49,6 +49,7 @@ static int start(seat *node, const contract_seat *asked, const contract_fixture 
                            .identity = node->identity,
                            .insecure = fixture->claims_only,
                            .lanes = *(const unsigned *)fixture->arg,
+                           .versions = asked->versions,
                            .listen = &listen,
                            .n_listen = asked->client_mode ? 0 : 1,
                            .pool_threads = 2};
@@ -170,5 +171,8 @@ int main(void) {
   failed += contract_run(&fixture);
   fixture.name = "hv_env on gRPC, each stream over four connections, TLS";
   fixture.claims_only = 0;
+  failed += contract_run(&fixture);
+  fixture.name = "hv_env on gRPC, nodes that speak two versions, TLS";
+  fixture.versions = (hv_versions){1, 2, 0};
   return failed + contract_run(&fixture);
 }

@@ -21,6 +21,7 @@ static void *open_world(const contract_fixture *fixture, size_t n, const contrac
                                .free = seats[i].free,
                                .arg = seats[i].arg,
                                .client_mode = seats[i].client_mode,
+                               .versions = seats[i].versions,
                                .skew_us = i & 1 ? -3600000000 : 3600000000,
                                .drift_ppm = i & 1 ? -200 : 150};
     if (hv_sim_add(w->sim, &seat, NULL) != HV_OK)
@@ -108,6 +109,11 @@ int main(void) {
   fixture.name = "hv_env on the sim, a rough network";
   fixture.arg = &rough;
   failed += contract_run(&fixture);
+  fixture.name = "hv_env on the sim, nodes that speak two versions";
+  fixture.arg = &plain;
+  fixture.versions = (hv_versions){1, 2, 0};
+  failed += contract_run(&fixture);
+  fixture.versions = (hv_versions){0};
   fixture.name = "hv_env on the sim, real keys";
   fixture.arg = &real;
   return failed + contract_run(&fixture);

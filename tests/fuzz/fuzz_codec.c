@@ -1,9 +1,9 @@
 /* Chunks from hostile peers. Byte 0 chooses: bit 0 decode or accumulate, bit 1 make the checksum right, bit 2 build the header from
- * bytes 1 (codec), 2 (dtype) and 3..4 (count) and take the rest as head and body, bit 3 hand the chunk over in parts, bits 4..5 the
- * set of kernels, bits 6..7 the dtype to decode into. With FUZZ_CODEC=0..8 in the environment every execution gives that codec's
- * decoder a header and a checksum that agree. Nothing may be written beyond the output, nothing on an error, and the quantised
- * codecs give finite numbers. Accumulated values are also held against the limits, by a weight and a norm from the last byte, and
- * against what the decoder says the values are. */
+ * bytes 1 (codec), 2 (dtype), 3..4 (count) and, under SCALED_ROWS, 5 (rows), and take the rest as head and body, bit 3 hand the
+ * chunk over in parts, bits 4..5 the set of kernels, bits 6..7 the dtype to decode into. With FUZZ_CODEC=0..9 in the environment
+ * every execution gives that codec's decoder a header and a checksum that agree. Nothing may be written beyond the output, nothing
+ * on an error, and the quantised codecs give finite numbers. Accumulated values are also held against the limits, by a weight and a
+ * norm from the last byte, and against what the decoder says the values are. */
 #include "kern/codec.h"
 #include "kern/kernels.h"
 
@@ -53,19 +53,27 @@ UNCOUNTED static void put(uint8_t *at, uint64_t value) {
 
 /* A header whose sizes agree, so that what follows is reached. */
 UNCOUNTED static size_t build(uint8_t *chunk, const uint8_t *data, size_t size) {
-  static const uint8_t bits[HV_CODEC_COUNT] = {0, 16, 16, 16, 8, 8, 8, 8, 4};
+  static const uint8_t bits[HV_CODEC_COUNT] = {0, 16, 16, 16, 8, 8, 8, 8, 4, 16};
   int codec = pinned() >= 0 ? pinned() : data[0] % HV_CODEC_COUNT, dtype = 1 + data[1] % 4;
-  uint64_t count = (unsigned)(data[2] | (data[3] & 1 ? data[3] << 8 : 0)) % COUNT, whole = hv_codec_bound(codec, dtype, count);
+  uint64_t count = (unsigned)(data[2] | (data[3] & 1 ? data[3] << 8 : 0)) % COUNT, width = 1 + (uint64_t)data[4] * data[4] / 16;
+  hv_rows rows = {width, 1 + data[4] % width};
+  uint64_t whole = hv_codec_bound_rows(codec, dtype, count, rows);
   uint64_t body = (count * (bits[codec] ? bits[codec] : 8 * hv_dtype_size(dtype)) + 7) / 8;
   hv_codec_info info;
   memset(chunk, 0, whole);
   memcpy(chunk, "HVc1\1", 5);
   chunk[5] = (uint8_t)codec, chunk[6] = (uint8_t)dtype;
   put(chunk + 8, count), put(chunk + 16, whole - body);
+  size_t fixed = HV_CODEC_HEADER;
+  if (codec == HV_CODEC_SCALED_ROWS) {
+    put(chunk + 32, rows.width), put(chunk + 40, rows.first);
+    fixed += sizeof rows;
+  }
   hv_span span = hv_span_of(chunk, (size_t)whole);
   demand(hv_codec_peek(&span, 1, &info) == HV_OK);
-  data += 4, size -= 4;
-  for (size_t at = HV_CODEC_HEADER; size && at < whole; at += size)
+  size_t read = codec == HV_CODEC_SCALED_ROWS ? 5 : 4;
+  data += read, size -= read;
+  for (size_t at = fixed; size && at < whole; at += size)
     memcpy(chunk + at, data, size < whole - at ? size : (size_t)whole - at);
   return (size_t)whole;
 }
@@ -143,7 +151,7 @@ UNCOUNTED static void use(uint8_t how, const hv_span *parts, size_t n_parts, uin
   hv_status status = how & 1 ? hv_codec_accumulate(kern, parts, n_parts, 0.5f, (float *)(void *)out, info.count)
                              : hv_codec_decode(kern, parts, n_parts, dtype, out, info.count);
   demand(status == (checked == HV_OK && how & 1 && !finite ? HV_NOT_FINITE : checked));
-  demand(checked != HV_OK || finite || info.codec <= HV_CODEC_BFLOAT16);
+  demand(checked != HV_OK || finite || info.codec <= HV_CODEC_BFLOAT16 || info.codec == HV_CODEC_SCALED_ROWS);
   for (size_t i = 0; i < bytes; i++)
     demand(status == HV_OK || !out[i]);
   if (status == HV_OK && finite && (how & 1 || dtype == HV_DTYPE_FLOAT32))

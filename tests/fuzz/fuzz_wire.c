@@ -1,5 +1,6 @@
 /* A message that decodes must encode, decode again, and then be the same bytes; and nothing is left behind. The first byte picks an
- * allocation that fails (255: none), the rest are the message. */
+ * allocation that fails (255: none), the rest are the message. The versions that the sender claims are always a range around
+ * that of the message, also if the message is of a version that is not read here. */
 #include "lib/check.h"
 
 #include "net/wire.h"
@@ -14,13 +15,18 @@ static void must(int held) {
     abort();
 }
 
-/* Decodes bytes and appends them encoded anew. */
+static const hv_versions reads = {1, 3, 0};
+
+/* Decodes bytes and appends them encoded anew, in the same version and with what their sender speaks. */
 static hv_status again(hv_span bytes, hv_mem *mem, hv_buf *out) {
   hv_wire_msg got;
-  hv_status status = hv_wire_read(bytes, mem, HV_WIRE_BUDGET, &got);
+  hv_status status = hv_wire_read(bytes, &reads, mem, HV_WIRE_BUDGET, &got);
   must(status == HV_OK || status == HV_MALFORMED || status == HV_VERSION || status == HV_UNSUPPORTED || status == HV_NOMEM);
+  if (status == HV_OK || status == HV_VERSION)
+    must(hv_versions_valid(&got.speaks) && hv_versions_has(&got.speaks, got.version));
+  must((status != HV_VERSION) || !hv_versions_has(&reads, got.version));
   if (status == HV_OK) {
-    status = hv_wire_write(&got.msg, out);
+    status = hv_wire_write(&got.msg, got.version, &got.speaks, out);
     must(status == HV_OK || status == HV_NOMEM);
     hv_wire_release(&got);
   }

@@ -37,7 +37,7 @@ static hv_status write_values(void *self, const void *from, const hv_stretch *to
   return asked(d);
 }
 
-static hv_status encode(void *self, hv_codec codec, const hv_stretch *stretches, size_t n, uint8_t *out, size_t room,
+static hv_status encode(void *self, hv_codec codec, hv_rows rows, const hv_stretch *stretches, size_t n, uint8_t *out, size_t room,
                         size_t *size) {
   static float values[MOST];
   away_device *d = self;
@@ -52,7 +52,7 @@ static hv_status encode(void *self, hv_codec codec, const hv_stretch *stretches,
   hv_reduce_finite(hv_cpu_best(), HV_DTYPE_FLOAT32, values, at, &finite);
   hv_status status = finite ? asked(d) : HV_NOT_FINITE;
   if (status == HV_OK)
-    status = hv_codec_encode(hv_cpu_best(), codec, HV_DTYPE_FLOAT32, values, at, NULL, out, room, &written);
+    status = hv_codec_encode_rows(hv_cpu_best(), codec, HV_DTYPE_FLOAT32, values, at, rows, NULL, out, room, &written);
   *size = (size_t)written;
   return status;
 }
@@ -134,13 +134,15 @@ static hv_status sum_add_own(void *self, void *which, const hv_stretch *stretche
   return asked(d) == HV_OK ? status : HV_IO;
 }
 
-static hv_status sum_encode(void *self, void *which, float factor, hv_codec codec, uint8_t *out, size_t room, size_t *size) {
+static hv_status sum_encode(void *self, void *which, float factor, hv_codec codec, hv_rows rows, uint8_t *out, size_t room,
+                            size_t *size) {
   away_device *d = self;
   sum *one = which;
   uint64_t written = 0;
   d->averaged++;
   hv_reduce_scale(hv_cpu_best(), one->values, factor, one->n);
-  hv_status status = hv_codec_encode(hv_cpu_best(), codec, HV_DTYPE_FLOAT32, one->values, one->n, NULL, out, room, &written);
+  hv_status status =
+      hv_codec_encode_rows(hv_cpu_best(), codec, HV_DTYPE_FLOAT32, one->values, one->n, rows, NULL, out, room, &written);
   *size = (size_t)written;
   return asked(d) == HV_OK ? status : HV_IO;
 }

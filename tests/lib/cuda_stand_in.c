@@ -51,6 +51,12 @@ static void run_block(cu_kernel kernel, const void *args, uint32_t block) {
   case CU_K_ENCODE_SCALED:
     cu_encode_scaled_block(&shared.encode, a, block);
     break;
+  case CU_K_SCALE_ROWS:
+    cu_scale_rows_block(a, block);
+    break;
+  case CU_K_ENCODE_ROWS:
+    cu_encode_rows_block(&shared.encode, a, block);
+    break;
   case CU_K_MEASURE:
     cu_measure_block(a, block);
     break;

@@ -97,7 +97,8 @@ size_t match_swarm_add(match_swarm *swarm) {
                                  .arg = seat,
                                  .client_mode = seat->client,
                                  .skew_us = seat->skew_us,
-                                 .drift_ppm = seat->drift_ppm};
+                                 .drift_ppm = seat->drift_ppm,
+                                 .versions = seat->versions};
   must(hv_sim_add(swarm->sim, &sim_seat, &got) == HV_OK && got == seat->number, "a node could not be added");
   return got;
 }
@@ -149,7 +150,10 @@ static void seek_done(hv_match_seek *seek, hv_status status, hv_match_group *gro
 static void begin(hv_command *command, void *core) {
   match_try *t = (match_try *)command;
   hv_error err = {0};
-  hv_status status = core && t->seat->match ? hv_match_seek_start(t->seat->match, &t->seek, &err) : HV_CLOSED;
+  hv_span setup = t->setup ? hv_span_of(t->setup, strlen(t->setup)) : hv_span_of(NULL, 0);
+  hv_status status = core && t->seat->match ? hv_match_set_setup(t->seat->match, setup, &err) : HV_CLOSED;
+  if (status == HV_OK)
+    status = hv_match_seek_start(t->seat->match, &t->seek, &err);
   t->started = status == HV_OK;
   if (status != HV_OK)
     over(t, status, NULL, err.text);
@@ -162,6 +166,7 @@ match_try *match_swarm_seek(match_swarm *swarm, size_t node, const char *epoch, 
   must(t != NULL, "no memory");
   t->command.run = begin;
   t->seat = seat;
+  t->setup = seat->setup;
   t->asked_us = hv_sim_now(swarm->sim);
   snprintf(t->epoch, sizeof t->epoch, "%s", epoch);
   if (gather.size) {

@@ -23,6 +23,7 @@ struct match_try {
   hv_match_group *group; /* of HV_OK */
   uint64_t asked_us, ended_us;
   char epoch[HV_MATCH_EPOCH_MAX], text[400];
+  const char *setup; /* of its seat, when it was asked for; NULL: none */
   size_t gather_size;
   uint8_t *gather;
 };
@@ -34,7 +35,9 @@ typedef struct match_seat {
   int has_initial, client;
   int64_t skew_us;
   int32_t drift_ppm;
+  hv_versions versions;   /* of the protocol */
   int is_liar;            /* answers through match_swarm.lie */
+  const char *setup;      /* with which its next seek begins; NULL: none */
   hv_match_config config; /* may be changed before the node is added */
   hv_env *env;
   hv_node *node; /* NULL: none */

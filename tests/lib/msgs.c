@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+const hv_versions msgs_own = {HV_PROTOCOL_LOWEST, HV_PROTOCOL_HIGHEST, HV_PROTOCOL_FEATURES};
+
 static size_t below(check_rng *rng, size_t n) {
   return (size_t)(check_random(rng) % n);
 }
@@ -460,7 +462,7 @@ hv_status msgs_read(hv_span bytes, hv_mem *mem, size_t budget) {
   uint8_t *copy = hv_mem_alloc(&outside, bytes.size);
   if (bytes.size)
     memcpy(copy, bytes.data, bytes.size);
-  hv_status status = hv_wire_read(hv_span_of(copy, bytes.size), mem, budget, &got);
+  hv_status status = hv_wire_read(hv_span_of(copy, bytes.size), &msgs_own, mem, budget, &got);
   if (status == HV_OK)
     hv_wire_release(&got);
   hv_mem_free(copy);

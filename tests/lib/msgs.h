@@ -5,6 +5,7 @@
 #include "lib/check.h"
 
 #include "core/msg.h"
+#include "core/versions.h"
 
 enum { MSGS_RECORDS = 40, MSGS_FINDS = 5 };
 
@@ -20,6 +21,9 @@ typedef struct msgs_sample {
   hv_match_member members[HV_MATCH_MEMBERS_MAX];
   uint8_t bytes[4096];
 } msgs_sample;
+
+/* The versions of this code. */
+extern const hv_versions msgs_own;
 
 /* Fills s with a message of this kind, within the limits of msg.h. */
 void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s);

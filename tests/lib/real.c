@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static void note(real_node *node, const hv_event *event) {
   pthread_mutex_lock(&node->lock);
@@ -85,7 +86,10 @@ hv_addr real_addr(const char *text) {
 int real_has_ip6(void) {
   hv_addr six = real_addr("/ip6/::1/tcp/0");
   uint16_t port;
-  return hv_listen_try(&six, &port) == 0;
+  int fd, error = hv_listen_bind(&six, &port, &fd);
+  if (error == 0)
+    close(fd);
+  return error == 0;
 }
 
 void real_start(real_node *node, const real_options *options) {

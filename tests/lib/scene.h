@@ -41,6 +41,7 @@ typedef struct scene_setup {
   uint64_t n_values;
   uint32_t chunk_values;
   hv_codec codec;
+  uint64_t row; /* under SCALED_ROWS */
   uint64_t seed;
   uint32_t stall_ms;        /* 0: 3,000 */
   size_t client, auxiliary; /* which member is one; 0: none is */

@@ -277,7 +277,9 @@ static void loaded(hv_state_load *load, hv_status status, const char *text) {
   snprintf(try->text, sizeof try->text, "%s", text);
   if (status != HV_OK)
     return;
-  try->epoch = load->manifest->epoch;
+  try->epoch = load->epoch;
+  if (!load->manifest) /* it only looked */
+    return;
   try->n_chunks = load->manifest->n_chunks;
   try->n_parts = load->manifest->n_parts;
   for (size_t i = 0; i < STATE_PARTS && i < try->n_parts; i++)

@@ -205,16 +205,19 @@ def train_until(peers, condition, pause=0.02):
 
 
 def in_one_process(peers, epochs, optimizer="sgd", scheduler="none"):
-    """Plain torch's result of the batches that the peers used: the model after each epoch."""
-    model = network()
+    """Plain torch's result of the batches that the peers used: the model after each epoch. A peer that was quicker than
+    the count has more samples than the target, and counts with the target."""
+    model, most = network(), peers[0].optimizer.target_batch_size
     inner = OPTIMIZERS[optimizer](model.parameters())
     steps = SCHEDULERS[scheduler] and SCHEDULERS[scheduler](inner)
     after = []
     for epoch in range(epochs):
         inner.zero_grad()
-        numbers = [number for peer in peers for number in peer.used.get(epoch, [])]
-        for number in numbers:
-            (loss_of(model, *batch(number, 16)) / len(numbers)).backward()
+        used = [numbers for peer in peers if (numbers := peer.used.get(epoch))]
+        weights = [min(16 * len(numbers), most) for numbers in used]
+        for numbers, weight in zip(used, weights):
+            for number in numbers:
+                (loss_of(model, *batch(number, 16)) * (weight / len(numbers) / sum(weights))).backward()
         inner.step()
         if steps:
             steps.step()

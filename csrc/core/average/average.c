@@ -261,6 +261,7 @@ static void average_count(work *w, const hv_allreduce *round) {
     w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
   w->outcome.view = hv_allreduce_view(round);
   w->outcome.bytes = bytes_moved(w);
+  w->outcome.part = a->run.n_chunks ? (double)w->group->members[w->group->me].count / (double)a->run.n_chunks : 0;
   for (size_t i = 0; i < w->group->n_members; i++)
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }
@@ -345,6 +346,19 @@ static void round_released(void *arg) {
     average_drop(self);
 }
 
+/* Names a member once, of the last HV_AVERAGE_NAMED. */
+static void weight_overstated(void *arg, const hv_peer_id *member, float stated) {
+  hv_average *self = arg;
+  char who[HV_PEER_SHORT_MAX];
+  for (size_t i = 0; i < HV_AVERAGE_NAMED; i++)
+    if (hv_peer_equal(&self->named[i], member))
+      return;
+  self->named[self->n_named++ % HV_AVERAGE_NAMED] = *member;
+  hv_env_log(self->all->env, HV_LOG_WARN, "average", "overstated",
+             "member %s states a weight of %g: it counts with %g, the most of this run, and the rest is lost",
+             hv_peer_short(member, who), (double)stated, self->config.weight_max);
+}
+
 static void reduce(work *w) {
   hv_average *a = w->average;
   const hv_match_group *group = w->group;
@@ -362,14 +376,16 @@ static void reduce(work *w) {
                     .out = a->config.auxiliary ? NULL
                            : a->copies         ? &a->staging
                                                : &a->run,
-                    .weight = w->step->weight,
+                    .weight_max = (float)a->config.weight_max,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
                     .formed_us = w->formed_us,
                     .speed = a->past.speed,
                     .kern = a->kern,
                     .released = round_released,
-                    .released_arg = a};
+                    .overstated = weight_overstated,
+                    .arg = a};
+  round.weight = hv_round_weight(&round, w->step->weight); /* this member overstates nothing */
   memcpy(round.id, group->id, sizeof round.id);
   if (status == HV_OK)
     status = hv_allreduce_begin(a->all->rounds, &round, round_done, w, &w->round, &err);
@@ -603,6 +619,10 @@ void hv_average_cancel(hv_average *self, hv_average_step *step) {
 void hv_average_knock(hv_average *self) {
   if (self->work && self->work->stage == HV_AVERAGE_KNOCKING)
     try_gate(self->work);
+}
+
+hv_status hv_average_set_setup(hv_average *self, hv_span setup, hv_error *err) {
+  return hv_match_set_setup(self->match, setup, err);
 }
 
 hv_span hv_average_bits(const hv_average *self) {

@@ -51,6 +51,7 @@ typedef struct hv_average_config {
   uint32_t request_ms;   /* timeout of one question in matchmaking, at most half of a seek's time; 0: 2,000 */
   uint64_t min_vector;   /* values: when this node hosts, a member that would own fewer owns none */
   double bandwidth;      /* bytes per second, as stated; rounds measure it later; 0: not known */
+  double weight_max;     /* a member counts with at most this weight; the same at all members; 0: no limit */
   int apart;             /* 1: no peer waits for it before its first step or hv_average_reached */
   int auxiliary;         /* 1: owns a span and contributes nothing; its tensors only give the layout */
   hv_average_gate gate;
@@ -71,6 +72,7 @@ typedef struct hv_average_outcome {
   uint32_t view;                   /* members of one view hold the same bits; each side of a partition has its own */
   uint64_t stamp;                  /* members with the same stamp hold the same bits (hv_allreduce_stamp); 0 if alone */
   uint64_t bytes;                  /* encoded, that this member sends and receives in a round without losses */
+  double part;                     /* of all chunks, those that this member reduces, 0 to 1; the plan gives a slow link fewer */
   uint64_t matching_us, waiting_us, reducing_us; /* time in each stage */
   unsigned tries;                                /* groups that were tried */
 } hv_average_outcome;
@@ -142,6 +144,9 @@ int hv_average_awaits(const hv_average *self, uint64_t epoch);
 void hv_average_comes(hv_average *self, uint64_t epoch);
 /* No peer waits for this one until its next step or hv_average_reached. Does nothing while a step seeks. */
 void hv_average_step_aside(hv_average *self);
+/* Sets the setup: lines of text on which members must agree besides the tensors, at most HV_MATCH_SETUP_MAX bytes; copied. HV_STATE
+ * while a step seeks; HV_INVALID: err says why. */
+hv_status hv_average_set_setup(hv_average *self, hv_span setup, hv_error *err);
 /* The group bits, borrowed until the next set. */
 hv_span hv_average_bits(const hv_average *self);
 /* Moves the averager to the groups of other bits. HV_STATE while a step seeks; HV_INVALID: err says why. */

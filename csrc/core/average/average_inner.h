@@ -52,6 +52,8 @@ typedef struct hv_average_work {
   hv_average_outcome outcome;
 } hv_average_work;
 
+#define HV_AVERAGE_NAMED 16 /* members whose overstatements are logged once */
+
 struct hv_average {
   hv_averages *all;
   hv_average *next, **link;
@@ -64,9 +66,11 @@ struct hv_average {
   uint64_t link_rate; /* bytes per second of this peer's link: stated, then measured (core/round/gauge.h); 0: not known */
   hv_flow_past past;  /* rates of the last rounds */
   hv_match *match;
-  hv_average_work *work; /* NULL: idle */
-  size_t n_rounds;       /* rounds that use the run; the last ones may linger */
-  int closing, gone;     /* gone: only those rounds still use it */
+  hv_average_work *work;              /* NULL: idle */
+  hv_peer_id named[HV_AVERAGE_NAMED]; /* members that stated too large a weight, the latest ones */
+  size_t n_named;
+  size_t n_rounds;   /* rounds that use the run; the last ones may linger */
+  int closing, gone; /* gone: only those rounds still use it */
   void (*closed)(void *arg);
   void *closed_arg;
 };

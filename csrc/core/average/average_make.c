@@ -15,6 +15,8 @@ static hv_status check_config(const hv_average_config *config, hv_error *err) {
     return hv_fail(err, HV_INVALID, "averaging_alpha must be a finite number of at most a million, not %g", config->alpha);
   if (!isfinite(config->bandwidth) || config->bandwidth < 0)
     return hv_fail(err, HV_INVALID, "bandwidth must be finite and 0 or more, not %g", config->bandwidth);
+  if (!hv_round_takes_weight((float)config->weight_max))
+    return hv_fail(err, HV_INVALID, "weight_max must be a finite number above 0, not %g", config->weight_max);
   for (size_t i = 0; i < config->n_tensors; i++)
     if (config->tensors[i].part.device && config->alpha != 1)
       return hv_fail(

@@ -95,7 +95,7 @@ hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *confi
     return hv_fail(err, HV_EXISTS, "cannot make an averager: this node already averages under that prefix; choose another prefix");
   hv_match *match = hv_mem_zalloc(registry->env->mem, sizeof *match);
   size_t size = config->schema_text.size < HV_MATCH_SCHEMA_TEXT_MAX ? config->schema_text.size : HV_MATCH_SCHEMA_TEXT_MAX;
-  uint8_t *text = match ? hv_mem_alloc(registry->env->mem, size) : NULL;
+  uint8_t *text = match ? hv_mem_alloc(registry->env->mem, HV_MATCH_SETUP_MAX + size) : NULL;
   if (!text) {
     hv_mem_free(match);
     return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory for matchmaking; raise the memory limit");
@@ -105,11 +105,13 @@ hv_status hv_match_new(hv_match_registry *registry, const hv_match_config *confi
                       .on = &reports,
                       .config = *config,
                       .schema_text = text,
+                      .tensors_size = size,
+                      .tensors = config->schema,
                       .prefix_size = config->prefix.size};
   if (size)
-    memcpy(text, config->schema_text.data, size);
+    memcpy(text + HV_MATCH_SETUP_MAX, config->schema_text.data, size);
   memcpy(match->key, config->prefix.data, config->prefix.size);
-  match->config.schema_text = hv_span_of(text, size);
+  match->config.schema_text = hv_span_of(text + HV_MATCH_SETUP_MAX, size);
   match->news_timer = (hv_timer){.fire = news, .owner = match};
   match->greet_timer = (hv_timer){.fire = match_greet, .owner = match};
   set_key(match, config->bits);

@@ -22,6 +22,7 @@
 
 #define HV_MATCH_PREFIX_MAX 256         /* bytes */
 #define HV_MATCH_BITS_MAX 64            /* characters */
+#define HV_MATCH_SETUP_MAX 2048         /* bytes of a setup */
 #define HV_MATCH_GATHER_MAX (1u << 16)  /* bytes of one member's gather data */
 #define HV_MATCH_GATHERS_MAX (1u << 20) /* bytes of a group's gather data; beyond it the member with the most is sent away */
 #define HV_MATCH_WAIT_MAX_MS (24u * 3600 * 1000)
@@ -87,6 +88,10 @@ void hv_match_set_bandwidth(hv_match *match, uint64_t bandwidth);
 hv_status hv_match_set_bits(hv_match *match, hv_span bits, hv_error *err);
 /* The group bits, borrowed until the next set. */
 hv_span hv_match_bits(const hv_match *match);
+/* Sets the setup: lines of text on which members must agree besides the schema; empty: nothing. Copied. Peers that agreed before
+ * are asked again before they count as different, because programs change their setups together. HV_STATE during a seek,
+ * HV_INVALID, HV_NOMEM: nothing has changed. */
+hv_status hv_match_set_setup(hv_match *match, hv_span setup, hv_error *err);
 /* The number of other peers that are declared under the key and not known to be gone. */
 size_t hv_match_others(const hv_match *match);
 /* The program is in this epoch and will seek no earlier one: seekers of an earlier epoch need not wait for this peer. A seek for a
@@ -99,9 +104,9 @@ int hv_match_awaits(const hv_match *match, uint64_t epoch);
 /* Takes this peer out until hv_match_reached or the next seek: no peer waits for it or uses it as host. The peers in its roster are
  * notified. Does nothing during a seek. */
 void hv_match_step_aside(hv_match *match);
-/* The number of other peers known to average other tensors. */
+/* The number of other peers known to have another setup or other tensors. */
 size_t hv_match_strangers(const hv_match *match);
-/* The last difference found between this peer's tensors and another's, in one sentence; "" for none. */
+/* The last difference found between this peer's setup and tensors and another's, in one sentence; "" for none. */
 const char *hv_match_difference(const hv_match *match);
 
 /* ---- seeks ---- */

@@ -178,7 +178,7 @@ void match_ask_all(hv_match *match) {
   match->settled = match->roster.looked_us && match->unanswered == 0;
 }
 
-/* ---- how do your tensors differ? ---- */
+/* ---- how do your setup and tensors differ? ---- */
 
 void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_text) {
   hv_roster_entry *entry = hv_roster_find(&match->roster, who);
@@ -188,9 +188,11 @@ void match_ask_learned(hv_match *match, const hv_peer_id *who, hv_span schema_te
   entry->asked = 2;
   hv_group_difference(match->config.schema_text, schema_text, difference, sizeof difference);
   snprintf(match->difference, sizeof match->difference, "peer %s: %s", hv_peer_short(who, name), difference);
-  hv_env_log(match->env, HV_LOG_WARN, "match", "other_tensors",
-             "ignoring peer %s: it averages different tensors under the same prefix (give each model its own prefix): %s", name,
-             difference);
+  if (match->n_told++ < MATCH_STRANGERS_TOLD)
+    hv_env_log(
+        match->env, HV_LOG_WARN, "match", "other_setup",
+        "not averaging with peer %s, whose setup or tensors differ (set both up alike, or give each model its own prefix): %s",
+        name, difference);
 }
 
 static void stranger_answered(hv_stream *stream, const hv_event *event) {
@@ -217,6 +219,8 @@ static void stranger_closed(hv_stream *stream, const hv_event *event) {
 void match_ask_strangers(hv_match *match) {
   static const hv_stream_events on = {stranger_answered, stranger_ready, stranger_closed, 0};
   hv_roster *roster = &match->roster;
+  if (match->config.apart) /* its setup may still come, and nobody is to wait for it */
+    return;
   for (size_t i = 0; i < roster->n && !match->asking && match->n_asked < MATCH_STRANGERS_ASKED; i++) {
     hv_roster_entry *entry = &roster->entries[i];
     hv_target target;

@@ -88,7 +88,7 @@ static census count_where(const match_gathering *g) {
     c.waits += comes && !passed;
     c.may += (size_t)comes;
     c.owners += comes && entry->addrs_size;
-    if (entry->place > g->place && entry->place > c.at)
+    if (entry->place > g->place && entry->place > c.at && !entry->unsure)
       c.at = entry->place;
   }
   return c;

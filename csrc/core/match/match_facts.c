@@ -57,6 +57,7 @@ size_t match_least(const hv_match *match) {
 
 void match_note_member(hv_match *match, hv_span epoch, const hv_match_member *member) {
   hv_roster_heard(&match->roster, &member->id, member->addrs);
+  hv_roster_schema(&match->roster, &member->id, &match->config.schema);
   hv_roster_had(&match->roster, &member->id, match_place_of(epoch));
 }
 

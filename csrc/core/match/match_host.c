@@ -1,6 +1,8 @@
 #include "core/match/match_inner.h"
 #include "core/peers/contact.h"
+#include "core/versions.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SUMMON_FIRST_MS = 300, SUMMON_FACTOR = 3 };
@@ -173,8 +175,27 @@ static int begin_group(match_gathering *g, match_joiner **group, size_t n) {
   return status == HV_OK;
 }
 
+/* Sends away those present who do not speak the version that most of them speak. */
+static void part_versions(match_gathering *g) {
+  int all;
+  uint32_t version = match_common_version(g, &all);
+  if (all)
+    return;
+  char text[HV_VERSIONS_TEXT_MAX];
+  snprintf(text, sizeof text, "the group speaks version %u of the protocol, and this peer does not: upgrade the older hivemind_c",
+           version);
+  for (match_joiner *j = g->joiners, *next; j; j = next) {
+    next = j->next;
+    if (j->present && j->stream && !match_speaks(j, version))
+      send_away(j, HV_VERSION, text);
+  }
+}
+
 /* Everybody who is present, in groups of even sizes. Returns how many were taken. */
 static size_t begin_all(match_gathering *g) {
+  part_versions(g);
+  if (g->n_present < match_least(g->match))
+    return 0;
   match_joiner *line[MATCH_JOINERS_MAX], *group[HV_ROUND_MEMBERS_MAX];
   size_t n = line_up(g, line), owners = 0, taken = 0;
   while (owners < n && can_own(line[owners]))
@@ -486,7 +507,7 @@ static void leave_all(hv_match *match, const hv_peer_id *id, const match_gatheri
 static const char *joiner_refusal(hv_match *match, const hv_msg_join *join, match_gathering *g, hv_status *status) {
   *status = HV_INVALID;
   if (memcmp(&join->schema, &match->config.schema, sizeof join->schema) != 0 || join->n_chunks != match->config.n_chunks)
-    return "this peer averages other tensors under that prefix";
+    return "this peer has another setup, or averages other tensors under that prefix";
   *status = HV_EXISTS;
   if (!g && match_has_begun(match, join->epoch))
     return "the others have begun: next time";
@@ -510,10 +531,9 @@ void match_host_opened(hv_match *match, const hv_event *event) {
   hv_status status;
   const char *no = joiner_refusal(match, join, g, &status);
   hv_peer_id peer = stream->peer;
-  if (status == HV_INVALID)
-    hv_roster_stranger(&match->roster, &peer);
-  else
+  if (status != HV_INVALID)
     hv_roster_called(&match->roster, &peer, join->addrs);
+  hv_roster_schema(&match->roster, &peer, &join->schema);
   hv_roster_set_place(&match->roster, &peer, match_place_of(join->epoch), 1);
   hv_roster_set_return(&match->roster, &peer, 0);
   if (status != HV_INVALID)

@@ -5,9 +5,9 @@
  * Thread: the hive thread.
  * Files: match.c (life, registry; calls all others), match_seek.c (this node's way to a group), match_host.c (peers that gather at
  * this node), match_count.c (how many a group is to have, and when it begins), match_move.c (this node's way from epoch to epoch),
- * match_ask.c (questions to single peers), match_facts.c (epochs that began, limits). Each calls only files named after it;
- * match_host.c reports to the seek through hv_match.on.
- * Place: the number of an epoch plus 1; 0 stands for none (roster.h).
+ * match_ask.c (questions to single peers), match_speak.c (versions of the protocol), match_facts.c (epochs that began, limits).
+ * Each calls only files named after it; match_host.c reports to the seek through hv_match.on. match_setup.c (what members must have
+ * in common) calls match_host.c. Place: the number of an epoch plus 1; 0 stands for none (roster.h).
  */
 #ifndef HV_CORE_MATCH_INNER_H
 #define HV_CORE_MATCH_INNER_H
@@ -28,7 +28,8 @@
 #define MATCH_HEAR_MS 100         /* time that a node waits after its own stall, to receive the messages that came meanwhile */
 #define MATCH_DOUBTED_MAX 3       /* hosts whose verdict needs a confirmation */
 #define MATCH_RETRY_MS 500        /* time after which a client that knows no host tries again */
-#define MATCH_STRANGERS_ASKED 4   /* strangers that are asked for their tensors */
+#define MATCH_STRANGERS_ASKED 4   /* strangers that are asked for their setup and tensors */
+#define MATCH_STRANGERS_TOLD 16   /* strangers whose difference is logged, for each setup of this node */
 #define MATCH_SETTLE_MS 3000      /* age from which a match takes its roster for complete */
 #define MATCH_STUCK_MS 5000       /* time for which a peer that found no group counts as being at that epoch */
 #define MATCH_GREETINGS 3         /* times that a new match asks the peers that this node knows from elsewhere */
@@ -137,7 +138,9 @@ struct hv_match {
   hv_match_config config; /* its spans are parts of the copies below */
   char key[HV_MATCH_KEY_MAX];
   size_t key_size, prefix_size;
-  uint8_t *schema_text;
+  uint8_t *schema_text; /* room for a setup, whose end is written to the end of that room, and the tensors after it */
+  size_t setup_size, tensors_size;
+  hv_hash tensors; /* the schema without a setup */
   hv_roster roster;
   hv_timer news_timer; /* the roster has changed: handled in an event of its own */
   hv_timer greet_timer;
@@ -160,6 +163,7 @@ struct hv_match {
   size_t n_begun;    /* epochs noted so far */
   hv_stream *asking; /* to a stranger, about its tensors */
   unsigned n_asked;  /* strangers */
+  unsigned n_told;   /* differences that were logged */
   char difference[300];
 };
 
@@ -215,14 +219,21 @@ void match_ask_acquaintances(hv_match *match);
 void match_ask_all(hv_match *match);
 /* In a small swarm: asks each peer known only from a record, once, to learn soon which of them live. */
 void match_ask_unmet(hv_match *match);
-/* Asks strangers for a description of their tensors, one by one. */
+/* Asks strangers for a description of their setup and tensors, one by one. */
 void match_ask_strangers(hv_match *match);
 /* Tells the peers that seek an earlier epoch that this node is further. */
 void match_ask_laggards(hv_match *match);
-/* A host refused this node and described its tensors: logs the difference. */
+/* A host refused this node and described its setup and tensors: logs the difference. */
 void match_ask_learned(hv_match *match, const hv_peer_id *host, hv_span schema_text);
 /* Ends all questions of a match. */
 void match_ask_fini(hv_match *match);
+
+/* ---- match_speak.c ---- */
+/* The version of the protocol that most of those present speak, among equals the highest. Members talk to each other, so that a
+ * group needs a common one. *all: 1 if all present speak it. */
+uint32_t match_common_version(const match_gathering *g, int *all);
+/* True if the joiner speaks this version. */
+int match_speaks(const match_joiner *joiner, uint32_t version);
 
 /* ---- match_move.c ---- */
 /* This node is at that place from now on (0: at an epoch without a number). */

@@ -127,7 +127,8 @@ static int is_confirmed(const hv_match *match) {
     return 0;
   for (size_t i = 0; i < match->roster.n && !had; i++) {
     const hv_roster_entry *entry = &match->roster.entries[i];
-    had = entry->had_group && entry->place == at && hv_roster_counts(&match->roster, entry) && !is_doubted(s, &entry->id);
+    had = entry->had_group && entry->place == at && !entry->unsure && hv_roster_counts(&match->roster, entry) &&
+          !is_doubted(s, &entry->id);
   }
   return had;
 }
@@ -167,8 +168,9 @@ static void nobody_came(hv_match *match) {
   size_t strangers = hv_match_strangers(match), others = hv_match_others(match);
   if (strangers && others == 0)
     snprintf(s->text, sizeof s->text,
-             "all %zu other peers under this prefix average different tensors (%.250s): give each model its own prefix", strangers,
-             match->difference[0] ? match->difference : "the difference is not known yet");
+             "all %zu other peers under this prefix differ in setup or tensors (%.250s): set all up alike, or give each model its "
+             "own prefix",
+             strangers, match->difference[0] ? match->difference : "the difference is not known yet");
   else
     snprintf(s->text, sizeof s->text,
              "no group of %zu formed within %.1f s (%zu other peers are known): wait longer, or check that they are reachable",
@@ -291,8 +293,10 @@ static void seek_accepted(hv_match *match, uint32_t present) {
   match->seek.present = present;
   hv_msg here = {.kind = HV_MSG_ACCEPTED};
   match->env->stream_send(match->env, match->seek.stream, &here, NULL); /* a sign of life, too: for want of it a host lets go */
-  if (match->seek.state == SEEK_JOINING)
+  if (match->seek.state == SEEK_JOINING) {
+    hv_roster_schema(&match->roster, &match->seek.host, &match->config.schema);
     seek_move(match, SEEK_WAITING);
+  }
   if (match->seek.state != SEEK_WAITING || suspects(match))
     return;
   seek_arm(match, MATCH_SILENCE_MS);

@@ -1,6 +1,7 @@
 #include "core/match/roster.h"
 
 #include "core/peers/contact.h"
+#include "core/peers/spoken.h"
 #include "core/util/fold.h"
 
 #include <stdio.h>
@@ -128,10 +129,10 @@ static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answ
   hv_roster_entry *entry = hv_peers_has_left(roster->peers, id) ? NULL : entry_of(roster, id, until, &is_new);
   if (!entry)
     return;
-  int news = is_new || entry->failures || entry->stranger || entry->gone_us || (answers && entry->retry_us > now);
+  int news = is_new || entry->failures || entry->gone_us || (answers && entry->retry_us > now);
   set_addrs(entry, addrs);
   entry->expires_us = entry->expires_us > until ? entry->expires_us : until;
-  entry->failures = entry->stranger = 0;
+  entry->failures = 0;
   entry->gone_us = 0;
   if (answers)
     entry->retry_us = 0;
@@ -163,15 +164,50 @@ void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   roster_notify(roster);
 }
 
-void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
-  uint64_t until = roster->env->now_us(roster->env) + DECLARED_MS * 1000ull;
+/* Whether it differs is known anew, since at_us. True: it was known otherwise. */
+static int set_stranger(hv_roster *roster, hv_roster_entry *entry, int stranger, uint64_t at_us) {
+  char name[HV_PEER_SHORT_MAX];
+  entry->schema_us = at_us | 1;
+  entry->unsure = 0;
+  if (entry->stranger == stranger)
+    return 0;
+  if (!stranger && entry->asked == 2)
+    hv_env_log(roster->env, HV_LOG_INFO, "match", "same_setup",
+               "averaging with peer %s again: its setup and tensors are the same now", hv_peer_short(&entry->id, name));
+  entry->asked = 0;
+  entry->stranger = (uint8_t)stranger;
+  return 1;
+}
+
+/* The entry of a peer that called, for as long as a declaration lives; NULL: no room. */
+static hv_roster_entry *caller(hv_roster *roster, const hv_peer_id *id, uint64_t now) {
+  uint64_t until = now + DECLARED_MS * 1000ull;
   int is_new;
   hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
+  if (entry && entry->expires_us < until)
+    entry->expires_us = until;
+  return entry;
+}
+
+void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id) {
+  uint64_t now = roster->env->now_us(roster->env);
+  hv_roster_entry *entry = caller(roster, id, now);
   if (!entry)
     return;
-  entry->expires_us = entry->expires_us > until ? entry->expires_us : until;
-  entry->stranger = 1;
+  entry->schema = (hv_hash){{0}}; /* it did not say which it has */
+  set_stranger(roster, entry, 1, now);
   roster_notify(roster);
+}
+
+void hv_roster_schema(hv_roster *roster, const hv_peer_id *id, const hv_hash *schema) {
+  uint64_t now = roster->env->now_us(roster->env);
+  int stranger = memcmp(schema, &roster->config.schema, sizeof *schema) != 0;
+  hv_roster_entry *entry = stranger ? caller(roster, id, now) : hv_roster_find(roster, id);
+  if (!entry)
+    return;
+  entry->schema = *schema;
+  if (set_stranger(roster, entry, stranger, now))
+    roster_notify(roster);
 }
 
 /* When that is over, for the n-th time in a row. */
@@ -327,8 +363,8 @@ int hv_roster_catches_up(const hv_roster *roster, uint64_t behind_us) {
 
 int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at) {
   uint64_t now = roster->env->now_us(roster->env);
-  if (!hv_roster_counts(roster, entry))
-    return 0;
+  if (!hv_roster_counts(roster, entry) || entry->unsure)
+    return hv_roster_counts(roster, entry);
   if (at && entry->return_place)
     return entry->return_place == at && (!entry->return_us || now - entry->return_us < HV_ROSTER_COMES_MS * 1000ull);
   if (at && entry->place > at)
@@ -339,13 +375,13 @@ int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, ui
 }
 
 int hv_roster_has_passed(const hv_roster *roster, const hv_roster_entry *entry, uint64_t at) {
-  return is_there(roster, entry) && (entry->place > at || (entry->place == at && entry->had_group));
+  return is_there(roster, entry) && !entry->unsure && (entry->place > at || (entry->place == at && entry->had_group));
 }
 
 uint64_t hv_roster_furthest(const hv_roster *roster) {
   uint64_t at = 0;
   for (size_t i = 0; i < roster->n; i++)
-    if (roster->entries[i].place > at && hv_roster_counts(roster, &roster->entries[i]))
+    if (roster->entries[i].place > at && !roster->entries[i].unsure && hv_roster_counts(roster, &roster->entries[i]))
       at = roster->entries[i].place;
   return at;
 }
@@ -362,6 +398,23 @@ static int may_be_asked(const hv_roster *roster, const hv_roster_entry *entry) {
   return entry->retry_us <= now && entry->shunned_until_us <= now;
 }
 
+/* The version of the protocol that most peers of the roster speak, this node among them. */
+static uint32_t version_of_most(const hv_roster *roster) {
+  hv_versions all[HV_ROSTER_MAX + 1];
+  size_t n = 0;
+  all[n++] = hv_spoken_mine(roster->env);
+  for (size_t i = 0; i < roster->n && n < HV_ROSTER_MAX; i++)
+    if (hv_roster_counts(roster, &roster->entries[i]))
+      all[n++] = hv_spoken_of(roster->env, &roster->entries[i].id);
+  return hv_versions_of_most(all, n, NULL);
+}
+
+/* A host that most could not talk to would part the swarm. */
+static int is_understood(const hv_roster *roster, const hv_roster_entry *entry, uint32_t version) {
+  hv_versions its = hv_spoken_of(roster->env, &entry->id);
+  return hv_versions_has(&its, version);
+}
+
 /* Could it host, before that peer? Whether who failed and is lost is there again its hellos find out, which keep nobody waiting. */
 static int could_host(const hv_roster *roster, const hv_rank *rank, const hv_roster_entry *entry, const hv_peer_id *before) {
   return entry->addrs_size && !entry->gone_us && is_there(roster, entry) && !(entry->failures && is_lost(roster, entry)) &&
@@ -370,10 +423,11 @@ static int could_host(const hv_roster *roster, const hv_rank *rank, const hv_ros
 
 hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_span avoid) {
   hv_roster_entry *first = NULL;
+  uint32_t version = version_of_most(roster);
   for (size_t i = 0; i < roster->n; i++) {
     hv_roster_entry *entry = &roster->entries[i];
-    if (may_be_asked(roster, entry) && could_host(roster, rank, entry, first ? &first->id : before) &&
-        !stands_in(avoid, &entry->id))
+    if (is_understood(roster, entry, version) && may_be_asked(roster, entry) &&
+        could_host(roster, rank, entry, first ? &first->id : before) && !stands_in(avoid, &entry->id))
       first = entry;
   }
   return first;
@@ -496,7 +550,7 @@ static int read_record(hv_roster *roster, const hv_record *record) {
   if (!hv_peer_is_known(&record->signer) || value.size < 34 || value.data[0] != FORMAT)
     return 0;
   uint64_t now = roster->env->now_us(roster->env), until = now + left_of(record) * 1000ull;
-  int is_new, stranger = memcmp(value.data + 2, roster->config.schema.bytes, 32) != 0;
+  int is_new;
   hv_roster_entry *entry = hv_roster_find(roster, &record->signer);
   if (value.data[1] & GONE) {
     int known = entry && record->version > entry->version && entry->version;
@@ -524,8 +578,11 @@ static int read_record(hv_roster *roster, const hv_record *record) {
   }
   if (entry->expires_us < until)
     entry->expires_us = until;
-  int news = is_new || newer || entry->stranger != stranger;
-  entry->stranger = (uint8_t)stranger;
+  int news = is_new || newer;
+  if (is_new || signed_us > entry->schema_us) {
+    memcpy(entry->schema.bytes, value.data + 2, sizeof entry->schema.bytes);
+    news |= set_stranger(roster, entry, memcmp(&entry->schema, &roster->config.schema, sizeof entry->schema) != 0, signed_us);
+  }
   return news;
 }
 
@@ -585,6 +642,26 @@ void hv_roster_enter(hv_roster *roster) {
     return;
   roster->config.apart = 0;
   roster->env->timer_set(roster->env, &roster->declare_timer, 0);
+}
+
+void hv_roster_set_schema(hv_roster *roster, const hv_hash *schema) {
+  roster->config.schema = *schema;
+  for (size_t i = 0; i < roster->n; i++) {
+    hv_roster_entry *entry = &roster->entries[i];
+    if (!entry->stranger) {
+      entry->schema_us = 0; /* its declaration decides, when it is read next */
+      entry->unsure = 1;
+    }
+    if (entry->stranger && memcmp(&entry->schema, schema, sizeof entry->schema) == 0)
+      set_stranger(roster, entry, 0, entry->schema_us);
+    entry->asked = 0;
+  }
+  if (!roster->config.apart) {
+    roster->declare_ms = DECLARE_RETRY_MS;
+    hv_dht_cancel(roster->dht, &roster->put);
+    roster->env->timer_set(roster->env, &roster->declare_timer, 0);
+  }
+  hv_roster_look_soon(roster);
 }
 
 void hv_roster_step_aside(hv_roster *roster) {

@@ -31,8 +31,11 @@ typedef struct hv_roster_entry {
   hv_peer_id id;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   uint8_t addrs_size;        /* bytes; 0: it cannot be dialled */
-  uint8_t stranger;          /* 1: it averages other tensors */
-  uint8_t asked;             /* 1: it was asked for a description of its tensors; 2: it has answered */
+  hv_hash schema;            /* its own, as it said last */
+  uint64_t schema_us;        /* when it said so; 0: it has not */
+  uint8_t stranger;          /* 1: it has another schema */
+  uint8_t unsure;            /* 1: it had this node's schema before that changed; what epoch it is in says nothing */
+  uint8_t asked;             /* 1: it was asked for a description of its schema; 2: it has answered */
   uint8_t met;               /* 1: it has called or answered; 0: known only from a record or another peer */
   unsigned failures;         /* since its last sign of life */
   uint64_t expires_us;       /* end of its declaration, or of its last contact's validity */
@@ -91,6 +94,9 @@ void hv_roster_fini(hv_roster *roster, int goodbye);
 void hv_roster_enter(hv_roster *roster);
 /* Stops declaring. The last declaration holds until it expires; the owner of the roster notifies the others. */
 void hv_roster_step_aside(hv_roster *roster);
+/* This node has another schema from now on, and declares it at once. Peers that had the same before count as before, until they say
+ * what they have now. */
+void hv_roster_set_schema(hv_roster *roster, const hv_hash *schema);
 /* Searches the DHT often for a while. */
 void hv_roster_look_soon(hv_roster *roster);
 
@@ -102,7 +108,9 @@ void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 /* Another peer named it. */
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
-/* It averages other tensors. */
+/* It asked for a group with this schema, or is in one. */
+void hv_roster_schema(hv_roster *roster, const hv_peer_id *id, const hv_hash *schema);
+/* It refused this node for its schema. */
 void hv_roster_stranger(hv_roster *roster, const hv_peer_id *id);
 /* It gave no answer. */
 void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
@@ -132,7 +140,7 @@ void hv_roster_missed(hv_roster *roster, uint64_t place, uint64_t since_us);
 hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id);
 /* True if a peer has given a sign of life under this key since since_us: an answer to an older question may be out of date. */
 int hv_roster_called_since(hv_roster *roster, const hv_peer_id *id, uint64_t since_us);
-/* True if a peer is declared, averages the same tensors, and nothing speaks against its coming. */
+/* True if a peer is declared, has the same schema, and nothing speaks against its coming. */
 int hv_roster_counts(const hv_roster *roster, const hv_roster_entry *entry);
 /* True if a peer was here, and has ended, left, or cannot be reached. */
 int hv_roster_is_gone(const hv_roster *roster, const hv_roster_entry *entry);

@@ -1,6 +1,7 @@
 #include "core/peers/peers.h"
 
 #include "core/peers/contact.h"
+#include "core/peers/spoken.h"
 
 #include <string.h>
 
@@ -197,6 +198,11 @@ static uint64_t pause_us(hv_peers *peers, unsigned failures) {
   while (failures-- > 1 && ms < LONGEST_PAUSE_MS)
     ms *= 2;
   return spread(peers, (ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS) * 1000);
+}
+
+/* A peer that speaks no common version of the protocol has to be upgraded first. */
+static uint64_t failed_pause_us(hv_peers *peers, hv_status status, unsigned failures) {
+  return status == HV_VERSION ? spread(peers, HV_SPOKEN_APART_US) : pause_us(peers, failures);
 }
 
 /* Short at first, when both sides are still learning whom there is. */
@@ -464,7 +470,7 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   }
   entry->answers = 0; /* a peer that returns counts as new; one that was only doubted does not */
   int known = entry->state != HV_PEERS_UNVERIFIED && entry->failures < LOST_TRIES;
-  entry->ask_us = known ? event->now_us + pause_us(peers, entry->failures) : UINT64_MAX;
+  entry->ask_us = known ? event->now_us + failed_pause_us(peers, event->status, entry->failures) : UINT64_MAX;
   peers_sooner(peers, entry->ask_us);
   peers_move(entry, HV_PEERS_LOST, event->text);
   if (event->status == HV_TIMEOUT)
@@ -496,7 +502,7 @@ static void start_failed(hv_peers_start *start, const hv_event *event, hv_status
   start->cause = cause ? cause : hv_cause_of(status);
   start->tries++;
   strncpy(start->text, text, sizeof start->text - 1);
-  start->ask_us = event->now_us + pause_us(peers, start->tries);
+  start->ask_us = event->now_us + failed_pause_us(peers, status, start->tries);
   if (news) {
     char where[HV_ADDR_TEXT_MAX];
     hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s does not answer, will retry: %s",
@@ -749,6 +755,13 @@ hv_status hv_peers_target(const hv_peers *peers, const hv_peer_id *id, hv_target
     return HV_UNREACHABLE;
   *out = (hv_target){entry->card.id, entry->card.addrs[entry->addr % entry->card.n_addrs]};
   return HV_OK;
+}
+
+uint32_t hv_peers_version_of(const hv_peers *peers, const hv_peer_id *id, uint64_t *features) {
+  hv_versions mine = hv_spoken_mine(peers->env), theirs = hv_spoken_of(peers->env, id);
+  if (features)
+    *features = mine.features & theirs.features;
+  return hv_versions_common(&mine, &theirs);
 }
 
 int hv_peers_none_answers(const hv_peers *peers) {

@@ -130,6 +130,10 @@ int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t s
 size_t hv_peers_alive(const hv_peers *peers);
 /* Writes the ID and address of a known peer. HV_NOT_FOUND; HV_UNREACHABLE: it is in client mode. */
 hv_status hv_peers_target(const hv_peers *peers, const hv_peer_id *id, hv_target *out);
+/* The version of the protocol that this node and the peer use between them; 0: they have none in common. *features (may be NULL):
+ * the feature bits that both have. A peer of which nothing is known is taken to speak this node's lowest version, without features.
+ */
+uint32_t hv_peers_version_of(const hv_peers *peers, const hv_peer_id *id, uint64_t *features);
 /* True if there are initial peers and the last try at each has failed. */
 int hv_peers_none_answers(const hv_peers *peers);
 

@@ -159,7 +159,7 @@ static void allreduce_release(hv_allreduce *self) {
   hv_hold_fini(&self->hold);
   hv_mem_free(self->members);
   if (self->begun && self->round.released)
-    self->round.released(self->round.released_arg);
+    self->round.released(self->round.arg);
   hv_mem_free(self);
 }
 

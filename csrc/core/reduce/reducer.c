@@ -134,7 +134,8 @@ static void run_accumulate(hv_job *job) {
     s->status = hv_run_sum_add(round->kern, &s->sum, chunk_of(r, s->item).size, c->payload->parts, c->payload->n_parts,
                                c->from->weight, round->norm_max);
   else
-    s->status = hv_run_sum_add_own(round->in, round->kern, index_of(r, s->item), &s->sum, round->weight, round->norm_max);
+    s->status = hv_run_sum_add_own(round->in, round->kern, index_of(r, s->item), &s->sum, hv_round_weight(round, round->weight),
+                                   round->norm_max);
 }
 
 static void run_average(hv_job *job) {
@@ -305,7 +306,7 @@ static void accumulated(hv_job *job, const hv_event *event) {
       reducer_fail(r, s->status);
     } else if (s->status == HV_OK) {
       hv_members_put(&s->counted, member);
-      s->weight += from ? (double)from->weight : (double)r->round->weight;
+      s->weight += from ? (double)from->weight : (double)hv_round_weight(r->round, r->round->weight);
     } else if (from) {
       reducer_refuse(from, s->status, "its values");
     } else {
@@ -627,13 +628,15 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
   }
   g->state = CONTRIBUTOR_HERE;
   g->stream = stream;
-  g->weight = share->weight;
+  g->weight = hv_round_weight(r->round, share->weight);
   g->moved_us = r->env->now_us(r->env);
   r->streams++;
   stream->on = &on;
   stream->owner = g;
-  if (!hv_round_takes_weight(r->round, share->weight))
+  if (!hv_round_takes_weight(share->weight))
     reducer_refuse(g, HV_INVALID, "its weight");
+  else if (g->weight < share->weight && r->round->overstated)
+    r->round->overstated(r->round->arg, &r->round->members[g->member].at.id, share->weight);
   say_here(g, g->moved_us);
   send_averages(g);
   go_on_all(r);

@@ -100,7 +100,7 @@ struct contributor {
   int late;    /* 1: left out because it did not come or stalled */
   int gone;    /* 1: it has ended */
   hv_stream *stream;
-  float weight;        /* as it stated, and as it counts */
+  float weight;        /* with which it counts */
   uint8_t *lacks;      /* a bit for each item; NULL: all */
   uint32_t next, sent; /* the next item that it contributes; the next item whose average is sent to it */
   list held;

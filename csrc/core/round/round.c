@@ -2,9 +2,12 @@
 
 #include <math.h>
 
-int hv_round_takes_weight(const hv_round *round, float weight) {
-  float most = round->weight_max > 0 ? round->weight_max : HV_CODEC_WEIGHT_MAX;
-  return weight == 0 || (weight >= HV_ROUND_WEIGHT_MIN && weight <= most); /* a NaN is neither */
+int hv_round_takes_weight(float weight) {
+  return weight == 0 || (weight >= HV_ROUND_WEIGHT_MIN && weight <= HV_CODEC_WEIGHT_MAX); /* a NaN is neither */
+}
+
+float hv_round_weight(const hv_round *round, float stated) {
+  return round->weight_max > 0 && stated > round->weight_max ? round->weight_max : stated;
 }
 
 static hv_status check_members(const hv_round *round, hv_error *err) {
@@ -32,9 +35,8 @@ static hv_status check_buffers(const hv_round *round, hv_error *err) {
                    "the round is invalid: a member that contributes needs its values and a buffer for the averages");
   if (!hv_run_alike(round->in, round->out))
     return hv_fail(err, HV_INVALID, "the round is invalid: the averages have another layout than the values");
-  if (!hv_round_takes_weight(round, round->weight))
-    return hv_fail(err, HV_INVALID, "the weight must be finite, 0 or more, and within the round's limit, not %g",
-                   (double)round->weight);
+  if (!hv_round_takes_weight(round->weight))
+    return hv_fail(err, HV_INVALID, "the weight must be finite, and 0 or from 2^-64 up, not %g", (double)round->weight);
   return HV_OK;
 }
 
@@ -45,8 +47,8 @@ hv_status hv_round_check(const hv_round *round, hv_error *err) {
                    HV_ROUND_MEMBERS_MAX);
   if (round->stall_ms == 0)
     return hv_fail(err, HV_INVALID, "the round is invalid: sender_timeout must be more than 0");
-  if (!isfinite(round->weight_max) || round->weight_max < 0 || round->weight_max > HV_CODEC_WEIGHT_MAX)
-    return hv_fail(err, HV_INVALID, "the largest weight must be from 0 to %g, not %g", (double)HV_CODEC_WEIGHT_MAX,
+  if (!hv_round_takes_weight(round->weight_max))
+    return hv_fail(err, HV_INVALID, "weight_max must be 0, or from 2^-64 to %g, not %g", (double)HV_CODEC_WEIGHT_MAX,
                    (double)round->weight_max);
   if (!isfinite(round->norm_max) || round->norm_max < 0)
     return hv_fail(err, HV_INVALID, "the largest norm must be finite and 0 or more, not %g", (double)round->norm_max);

@@ -4,8 +4,8 @@
  * Owner: its maker; the members and runs are borrowed. Nothing in it changes during a round.
  * Thread: any thread may read it.
  * Limits: members and chunks (HV_ROUND_*); weights and norms as in the fields below.
- * Contributions beyond a limit are refused as a whole.
- * Rules: docs/design/round.md, "Who is left out".
+ * A weight above weight_max is cut to it; contributions beyond another limit are refused as a whole.
+ * Rules: docs/design/round.md, \"Who is left out\".
  */
 #ifndef HV_CORE_ROUND_H
 #define HV_CORE_ROUND_H
@@ -34,7 +34,7 @@ typedef struct hv_round {
   const hv_run *in;     /* this member's values; for an auxiliary the layout alone */
   const hv_run *out;    /* destination of the averages: of the same layout as `in`, or `in` itself; NULL for an auxiliary */
   float weight;         /* samples behind `in`, sent to the owners; not used for an auxiliary */
-  float weight_max;     /* largest weight of a contribution; 0: HV_CODEC_WEIGHT_MAX */
+  float weight_max;     /* a member counts with at most this weight, this member too; 0: HV_CODEC_WEIGHT_MAX */
   float norm_max;       /* largest L2 norm of one chunk of a contribution; 0: any */
   uint32_t stall_ms;    /* longest time that one member may hold the others up; 1 or more */
   uint32_t timeout_ms;  /* longest time of the round; 0: HV_ROUND_STALLS times stall_ms */
@@ -42,11 +42,15 @@ typedef struct hv_round {
   uint64_t speed;       /* bytes per second at which to send on all connections together (core/util/flow); 0: no limit */
   const hv_kern *kern;
   void (*released)(void *arg); /* called when nothing reads the runs any more, not even their layout; may be NULL */
-  void *released_arg;
+  /* A member stated a weight above weight_max; called before `released`. May be NULL. */
+  void (*overstated)(void *arg, const hv_peer_id *member, float stated);
+  void *arg; /* of both */
 } hv_round;
 
-/* True if a weight may count: finite, not negative, within the round's limits. */
-int hv_round_takes_weight(const hv_round *round, float weight);
+/* True if a weight may count: finite, not negative, within the limits of a sum. */
+int hv_round_takes_weight(float weight);
+/* The weight that counts for a member that states this valid one: at most weight_max. */
+float hv_round_weight(const hv_round *round, float stated);
 
 /* Checks a round against all limits. HV_INVALID with the reason in err. */
 hv_status hv_round_check(const hv_round *round, hv_error *err);

@@ -2,6 +2,7 @@
 
 #include "kern/reduce.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 typedef struct hv_run_place {
@@ -13,6 +14,7 @@ typedef struct hv_run_section {
   uint64_t at, n_values;
   uint32_t first; /* its first chunk */
   hv_codec codec;
+  uint64_t row; /* of SCALED_ROWS; 0 otherwise */
 } section;
 
 /* One chunk's values within one part. */
@@ -26,12 +28,33 @@ typedef struct stretch {
 
 /* ---- the layout ---- */
 
+uint64_t hv_run_row(const int64_t *shape, size_t n_dims) {
+  uint64_t row = 1;
+  for (size_t i = n_dims; i > 0 && row < HV_RUN_ROW_LEAST; i--)
+    row *= (uint64_t)shape[i - 1];
+  return row;
+}
+
+/* The codec and the row width in which a part's values travel. */
+static section travels(const hv_run_part *part) {
+  section s = {.codec = part->codec};
+  if (s.codec == HV_CODEC_SCALED_ROWS && part->n_values < HV_RUN_ROW_LEAST)
+    s.codec = HV_CODEC_NONE;
+  if (s.codec == HV_CODEC_SCALED_ROWS)
+    s.row = part->row ? part->row : part->n_values;
+  return s;
+}
+
 static hv_status check_part(const hv_run_part *part, size_t index, uint32_t chunk_values, hv_error *err) {
   uint64_t bytes = hv_codec_bound((int)part->codec, HV_DTYPE_FLOAT32, chunk_values);
   if (!hv_dtype_size((int)part->dtype) || !bytes)
     return hv_fail(
         err, HV_INVALID,
         "tensor %zu has an unknown dtype or codec: use float32, float16, bfloat16 or float64, and a codec of this version", index);
+  uint64_t row = travels(part).row;
+  if (row && (row < HV_RUN_ROW_LEAST || row > HV_CODEC_COUNT_MAX || part->n_values % row))
+    return hv_fail(err, HV_INVALID, "tensor %zu has rows of %" PRIu64 " values: give %d or more, a divisor of its size", index, row,
+                   HV_RUN_ROW_LEAST);
   return HV_OK;
 }
 
@@ -44,10 +67,11 @@ static hv_status add_part(hv_run *run, const hv_run_part *part, size_t index, hv
   if (run->n_places && run->has_values != (part->data != NULL))
     return hv_fail(err, HV_INVALID, "tensor %zu is inconsistent with the others: either all tensors have values, or none", index);
   run->has_values = part->data != NULL;
-  section *last = run->n_sections ? &run->sections[run->n_sections - 1] : NULL;
-  if (!last || last->codec != part->codec) {
+  section *last = run->n_sections ? &run->sections[run->n_sections - 1] : NULL, next = travels(part);
+  if (!last || last->codec != next.codec || last->row != next.row || part->apart) {
     last = &run->sections[run->n_sections++];
-    *last = (section){.at = run->n_values, .codec = part->codec};
+    *last = next;
+    last->at = run->n_values;
   }
   last->n_values += part->n_values;
   run->places[run->n_places++] = (place){*part, run->n_values};
@@ -109,7 +133,8 @@ int hv_run_alike(const hv_run *a, const hv_run *b) {
   if (a->n_values != b->n_values || a->chunk_values != b->chunk_values || a->n_sections != b->n_sections)
     return 0;
   for (size_t i = 0; i < a->n_sections; i++)
-    if (a->sections[i].at != b->sections[i].at || a->sections[i].codec != b->sections[i].codec)
+    if (a->sections[i].at != b->sections[i].at || a->sections[i].codec != b->sections[i].codec ||
+        a->sections[i].row != b->sections[i].row)
       return 0;
   return 1;
 }
@@ -127,7 +152,9 @@ hv_run_chunk hv_run_chunk_of(const hv_run *run, uint32_t index) {
   uint64_t within = (uint64_t)(index - s->first) * run->chunk_values, left = s->n_values - within;
   hv_run_chunk chunk = {.at = s->at + within, .codec = s->codec};
   chunk.size = left < run->chunk_values ? (uint32_t)left : run->chunk_values;
-  chunk.bytes = (size_t)hv_codec_bound((int)s->codec, HV_DTYPE_FLOAT32, chunk.size);
+  if (s->row)
+    chunk.rows = (hv_rows){s->row, s->row - within % s->row};
+  chunk.bytes = (size_t)hv_codec_bound_rows((int)s->codec, HV_DTYPE_FLOAT32, chunk.size, chunk.rows);
   return chunk;
 }
 
@@ -264,10 +291,10 @@ static void drop_stretches(away *w) {
 static hv_status encode_away(const hv_run *run, const hv_run_chunk *chunk, away *w, hv_codec codec, uint8_t *out, size_t room,
                              size_t *size) {
   hv_status status = list_stretches(run, chunk, w);
-  if (status == HV_OK && room < hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, chunk->size))
+  if (status == HV_OK && room < hv_codec_bound_rows((int)codec, HV_DTYPE_FLOAT32, chunk->size, chunk->rows))
     status = HV_TOO_LARGE;
   if (status == HV_OK)
-    status = w->device->encode(w->device->self, codec, w->stretches, w->n, out, room, size);
+    status = w->device->encode(w->device->self, codec, chunk->rows, w->stretches, w->n, out, room, size);
   drop_stretches(w);
   return status;
 }
@@ -308,7 +335,7 @@ hv_status hv_run_encode(const hv_run *run, const hv_kern *kern, uint32_t index, 
   }
   uint64_t written = 0;
   if (status == HV_OK)
-    status = hv_codec_encode_finite(kern, codec, HV_DTYPE_FLOAT32, values, chunk.size, out, room, &written);
+    status = hv_codec_encode_finite(kern, codec, HV_DTYPE_FLOAT32, values, chunk.size, chunk.rows, out, room, &written);
   *size = status == HV_OK ? (size_t)written : 0;
   hv_mem_free(scratch);
   return status;
@@ -475,7 +502,7 @@ static hv_status first_values(const hv_run *run, const hv_kern *kern, const hv_r
   if (!s.device)
     return hv_reduce_convert(kern, s.dtype, s.data, HV_DTYPE_FLOAT32, values, *n);
   hv_stretch there = {s.data, s.dtype, *n};
-  hv_status status = s.device->encode(s.device->self, HV_CODEC_NONE, &there, 1, codes, sizeof codes, &size);
+  hv_status status = s.device->encode(s.device->self, HV_CODEC_NONE, (hv_rows){0}, &there, 1, codes, sizeof codes, &size);
   if (status == HV_OK)
     memcpy(values, codes + HV_CODEC_HEADER, *n * sizeof *values);
   return status;
@@ -510,9 +537,9 @@ hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t ind
     return status;
   *written = 0;
   if (sum->device)
-    return sum->device->sum_encode(sum->device->self, sum->there, factor, chunk.codec, out, room, written);
+    return sum->device->sum_encode(sum->device->self, sum->there, factor, chunk.codec, chunk.rows, out, room, written);
   hv_reduce_scale(kern, sum->here, factor, chunk.size);
-  status = hv_codec_encode(kern, chunk.codec, HV_DTYPE_FLOAT32, sum->here, chunk.size, NULL, out, room, &size);
+  status = hv_codec_encode_rows(kern, chunk.codec, HV_DTYPE_FLOAT32, sum->here, chunk.size, chunk.rows, NULL, out, room, &size);
   *written = (size_t)size;
   return status;
 }

@@ -4,8 +4,9 @@
  * Owner: its maker. A run owns its tables and borrows the tensors.
  * Thread: any. A run does not change between init and fini; calls on different chunks may run at the same time.
  * Limits: HV_RUN_*. Encoding or decoding may take chunk_values * 4 bytes of the run's account during the call.
- * A part is one tensor. Consecutive parts of one codec are a section. Chunks are cut within sections, chunk_values values each.
- * So a chunk has one codec and may lie in many parts.
+ * A part is one tensor. Consecutive parts of one codec (and, under SCALED_ROWS, of one row width) are a section, which also ends
+ * before a part that is apart. Chunks are cut within sections, chunk_values values each. So a chunk has one codec and may lie in
+ * many parts, and a row in two chunks.
  * Rules: docs/design/round.md, "A run and its chunks".
  */
 #ifndef HV_CORE_RUN_H
@@ -27,7 +28,14 @@ typedef struct hv_run_part {
   uint64_t n_values;       /* may be 0 */
   hv_codec codec;          /* codec in which these values travel */
   const hv_device *device; /* device that holds data; NULL: the host's memory. Borrowed as data is */
+  uint64_t row;            /* SCALED_ROWS: values of a row, as hv_run_row has them; 0: all values are one row */
+  int apart;               /* 1: begins a section: no chunk holds values of this part and of the part before */
 } hv_run_part;
+
+/* SCALED_ROWS: least values of a row in a round. A part with fewer values travels under NONE. */
+#define HV_RUN_ROW_LEAST 16
+/* The row of a tensor of this shape: the fewest last dimensions that have HV_RUN_ROW_LEAST values together, or all of them. */
+uint64_t hv_run_row(const int64_t *shape, size_t n_dims);
 
 typedef struct hv_run {
   hv_mem *mem;
@@ -44,6 +52,7 @@ typedef struct hv_run_chunk {
   uint64_t at;   /* index of its first value in the run */
   uint32_t size; /* values */
   hv_codec codec;
+  hv_rows rows; /* of SCALED_ROWS */
   size_t bytes; /* when encoded */
 } hv_run_chunk;
 
@@ -56,7 +65,7 @@ void hv_run_fini(hv_run *run);
  * and few enough that the cost per chunk stays small. */
 uint32_t hv_run_fit(uint64_t n_values, uint32_t most);
 
-/* True if both have the same chunks: places, sizes and codecs. Parts and dtypes may differ. */
+/* True if both have the same chunks: places, sizes, codecs and rows. Parts and dtypes may differ. */
 int hv_run_alike(const hv_run *a, const hv_run *b);
 
 /* The chunk of this index, which is below n_chunks. */

@@ -54,10 +54,11 @@ static void load_report(hv_loader *l) {
     if (d->n_good && (!most || d->n_good > most->n_good))
       most = d;
   }
-  if (l->status == HV_OK)
+  if (l->has_manifest && l->status == HV_OK)
     hv_env_log(l->env, HV_LOG_DEBUG, "state", "state_loaded", "the swarm's state of epoch %llu came: %llu bytes from %u peers",
                (unsigned long long)l->epoch, (unsigned long long)l->manifest.image, l->seen.donors);
   load->manifest = l->has_manifest ? &l->manifest : NULL;
+  load->epoch = l->epoch;
   load->digest = l->digest;
   load->donor = most ? most->id : (hv_peer_id){{0}};
   load->seen = l->seen;
@@ -115,6 +116,41 @@ static void look_again(hv_loader *l, hv_status status, const char *text) {
   l->phase = LOAD_PAUSE;
   l->env->timer_set(l->env, &l->tick, (uint64_t)PAUSE_MS * 1000 << l->n_pauses / PAUSES_ALIKE);
   l->n_pauses += l->n_pauses < PAUSES_ALIKE * PAUSE_DOUBLINGS;
+}
+
+/* Once nothing of the refused state is under way. */
+static void look_for_another(hv_loader *l) {
+  if (donor_any_stream(l) || l->n_jobs) {
+    l->env->timer_set(l->env, &l->tick, LOAD_TICK_US);
+    return;
+  }
+  l->refusing = 0;
+  forget_choice(l);
+  load_look(l);
+}
+
+static void load_refuse(hv_loader *l, hv_status status, const char *format, ...) {
+  hv_state_load *load = l->load;
+  va_list args;
+  va_start(args, format);
+  l->refused.status = status;
+  vsnprintf(l->refused.text, sizeof l->refused.text, format, args);
+  va_end(args);
+  if (load->n_refused == HV_STATE_REFUSED_MAX) {
+    load_end(l, status, "%s", l->refused.text);
+    return;
+  }
+  load->refused[load->n_refused++] = l->digest;
+  hv_env_log(l->env, HV_LOG_WARN, "state", "state_refused", "%s; looking for another state", l->refused.text);
+  l->refusing = 1;
+  donor_rest(l);
+}
+
+static int is_refused(const hv_state_load *load, const hv_hash *digest) {
+  for (size_t i = 0; i < load->n_refused; i++)
+    if (memcmp(&load->refused[i], digest, sizeof *digest) == 0)
+      return 1;
+  return 0;
 }
 
 /* ---- looking ---- */
@@ -207,6 +243,10 @@ static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choi
   l->epoch = b->epoch;
   l->digest = b->digest;
   l->claimed = b->size < HV_MANIFEST_IMAGE_MAX ? b->size : HV_MANIFEST_IMAGE_MAX;
+  if (l->load->only_look) {
+    load_end(l, HV_OK, "%s", "");
+    return;
+  }
   if (!gather_donors(l, ballots, n)) {
     load_end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
     return;
@@ -226,7 +266,8 @@ static size_t read_ballots(const hv_loader *l, const hv_record *records, size_t 
     char subkey[HV_BALLOT_SUBKEY_MAX];
     size_t size = hv_ballot_subkey(&records[i].signer, subkey);
     if (!records[i].has_subkey || !hv_peer_is_known(&records[i].signer) || hv_peer_equal(&records[i].signer, &l->config.me) ||
-        !hv_span_equal(records[i].subkey, hv_span_of(subkey, size)) || hv_ballot_read(records[i].value, &out[n_out]) != HV_OK)
+        !hv_span_equal(records[i].subkey, hv_span_of(subkey, size)) || hv_ballot_read(records[i].value, &out[n_out]) != HV_OK ||
+        is_refused(l->load, &out[n_out].digest))
       continue;
     out[n_out++].signer = records[i].signer;
   }
@@ -262,6 +303,8 @@ static void decide(hv_loader *l, hv_ballot *ballots) {
   else if (status == HV_STATE)
     look_again(l, HV_STATE,
                "cannot load the state: the peers that offer one do not agree, and no state has a majority; try again later");
+  else if (l->refused.status != HV_OK)
+    load_end(l, l->refused.status, "%s", l->refused.text);
   else if (l->chosen)
     look_again(l, HV_UNREACHABLE, "cannot load the state: all peers that offered it have left; try again later");
   else if (l->load->epoch_least > 0) { /* a caller that wants an epoch knows a peer there, which may offer it soon */
@@ -330,6 +373,10 @@ static int look_past_busy(hv_loader *l) {
 }
 
 static void load_mind(hv_loader *l) {
+  if (l->refusing && l->phase == LOAD_FETCHING) {
+    l->env->timer_set(l->env, &l->tick, 0); /* in a step of its own, because donors are freed */
+    return;
+  }
   if (l->phase != LOAD_FETCHING || look_past_busy(l))
     return;
   donor_mind(l);
@@ -346,6 +393,8 @@ static void load_tick(hv_timer *timer, const hv_event *event) {
   (void)event;
   if (l->phase == LOAD_PAUSE)
     load_look(l);
+  else if (l->refusing && l->phase == LOAD_FETCHING)
+    look_for_another(l);
   else
     load_mind(l);
   load_settle(l);
@@ -368,7 +417,7 @@ static uint32_t or_else(uint32_t given, uint32_t usual) {
   return given ? given : usual;
 }
 
-static const load_reports reports = {load_end, load_settle, load_count, load_mind, donor_liar};
+static const load_reports reports = {load_end, load_settle, load_count, load_mind, load_refuse, donor_liar};
 
 hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load, hv_loader_memory *memory,
                         void (*over)(void *arg, hv_loader *self), void *arg, hv_loader **out, hv_error *err) {
@@ -389,7 +438,7 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   l->memory = memory;
   l->over = over;
   l->arg = arg;
-  l->looks_left = l->config.looks;
+  l->looks_left = load->only_look ? 0 : l->config.looks;
   memcpy(l->key, load->prefix.data, load->prefix.size);
   memcpy(l->key + load->prefix.size, suffix, sizeof suffix - 1);
   l->key_size = load->prefix.size + sizeof suffix - 1;

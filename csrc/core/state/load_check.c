@@ -67,6 +67,8 @@ static void run_chunk(hv_job *job) {
   const hv_manifest_chunk *chunk = &l->manifest.chunks[c->chunk];
   uint8_t *at = l->image + chunk->place, *bytes = c->bytes ? c->bytes : at;
   hv_payload_read(c->payload, 0, bytes, chunk->travel);
+  if (chunk->own)
+    return; /* each donor has its own bytes here, and the digest of none */
   l->env->sha256(l->env, hv_span_of(bytes, chunk->travel), &c->hash);
   if (!c->bytes || memcmp(&c->hash, &chunk->digest, sizeof c->hash) != 0)
     return;
@@ -155,16 +157,18 @@ static void take_on(hv_loader *l, hv_span bytes) {
     hv_manifest_fini(m);
     status = HV_MALFORMED;
   }
+  if (status == HV_NOMEM) {
+    l->on->end(l, status, "cannot load the state: no memory for its manifest; raise the memory limit");
+    return;
+  }
   if (status != HV_OK) {
-    l->on->end(l, status,
-               status == HV_NOMEM ? "cannot load the state: no memory for its manifest; raise the memory limit"
-                                  : "cannot load the state: its manifest cannot be read; install the same version on all peers");
+    l->on->refuse(l, status, "cannot load the state: its manifest cannot be read; install the same version on all peers");
     return;
   }
   l->has_manifest = 1; /* from here on it is the loader's to free */
   if (m->image > load->size_max) {
-    l->on->end(l, HV_TOO_LARGE, "cannot load the state: it has %llu bytes, and the limit is %llu; raise the limit",
-               (unsigned long long)m->image, (unsigned long long)load->size_max);
+    l->on->refuse(l, HV_TOO_LARGE, "cannot load the state: it has %llu bytes, and the limit is %llu; raise the limit",
+                  (unsigned long long)m->image, (unsigned long long)load->size_max);
     return;
   }
   l->states = hv_mem_zalloc(l->env->mem, m->n_chunks);

@@ -77,6 +77,8 @@ typedef struct load_reports {
   void (*asked_all)(hv_loader *l);
   /* Something changed while FETCHING: looks after donors, requests and patience. */
   void (*changed)(hv_loader *l);
+  /* The chosen state is of no use, as the sentence says: looks for another one. */
+  void (*refuse)(hv_loader *l, hv_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
   /* A donor sent something wrong; `what` names it. */
   void (*wrong)(load_donor *d, const char *what);
 } load_reports;
@@ -100,6 +102,8 @@ struct hv_loader {
 
   /* the choice */
   int chosen;
+  int refusing;     /* the choice was refused: the next look begins when its streams and jobs have ended */
+  hv_error refused; /* why the latest state was refused in this load; HV_OK: none was */
   uint64_t epoch;
   uint64_t claimed; /* bytes of the image, as announced */
   hv_hash digest;

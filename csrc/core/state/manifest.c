@@ -14,6 +14,8 @@ static hv_status check_part(const hv_manifest_part *part, hv_error *err) {
   if (part->codec >= HV_CODEC_COUNT || (part->dtype && !element))
     return hv_fail(err, HV_UNSUPPORTED, "a part of the state has an unknown codec (%d) or dtype (%d): use those of this version",
                    part->codec, part->dtype);
+  if (part->own > 1 || (part->own && part->codec != HV_CODEC_NONE))
+    return hv_fail(err, HV_INVALID, "a part of the state is each donor's own and has a codec: give it no codec");
   if (part->codec != HV_CODEC_NONE && !element)
     return hv_fail(err, HV_INVALID, "a part of the state has a codec but holds no floats: give it no codec");
   if (part->codec != HV_CODEC_NONE && part->size % element)
@@ -39,10 +41,11 @@ static hv_status place_parts(hv_manifest *m, hv_error *err) {
   return HV_OK;
 }
 
-/* The part behind the run that begins with `first`: plain neighbours are one run. */
+/* The part behind the run that begins with `first`: plain neighbours are one run, if all or none of them are own. */
 static size_t run_end(const hv_manifest *m, size_t first) {
   size_t end = first + 1;
-  while (m->parts[first].codec == HV_CODEC_NONE && end < m->n_parts && m->parts[end].codec == HV_CODEC_NONE)
+  while (m->parts[first].codec == HV_CODEC_NONE && end < m->n_parts && m->parts[end].codec == HV_CODEC_NONE &&
+         m->parts[end].own == m->parts[first].own)
     end++;
   return end;
 }
@@ -68,8 +71,13 @@ static void cut_run(hv_manifest *m, size_t first, size_t end, size_t *next) {
     uint32_t size = stop - at < m->chunk_bytes ? (uint32_t)(stop - at) : m->chunk_bytes;
     while (part + 1 < end && parts[part + 1].place <= at)
       part++;
-    *chunk = (hv_manifest_chunk){
-        .place = at, .size = size, .travel = size, .part = (uint32_t)part, .codec = parts[part].codec, .dtype = parts[part].dtype};
+    *chunk = (hv_manifest_chunk){.place = at,
+                                 .size = size,
+                                 .travel = size,
+                                 .part = (uint32_t)part,
+                                 .codec = parts[part].codec,
+                                 .dtype = parts[part].dtype,
+                                 .own = parts[part].own};
     if (chunk->codec != HV_CODEC_NONE)
       chunk->travel = (uint32_t)hv_codec_bound(chunk->codec, chunk->dtype, size / hv_dtype_size(chunk->dtype));
     m->travel += chunk->travel;
@@ -175,6 +183,7 @@ hv_status hv_manifest_write(const hv_manifest *m, hv_buf *out) {
     hv_le_put(part, m->parts[i].size, 8);
     part[8] = m->parts[i].codec;
     part[9] = m->parts[i].dtype;
+    part[10] = m->parts[i].own;
     status = hv_buf_append(out, part, sizeof part);
   }
   if (status == HV_OK)
@@ -183,9 +192,9 @@ hv_status hv_manifest_write(const hv_manifest *m, hv_buf *out) {
 }
 
 static hv_status read_part(const uint8_t *from, hv_manifest_part *out) {
-  static const uint8_t zeros[6] = {0};
-  *out = (hv_manifest_part){.size = hv_le_get(from, 8), .codec = from[8], .dtype = from[9]};
-  return memcmp(from + 10, zeros, sizeof zeros) == 0 ? HV_OK : HV_MALFORMED;
+  static const uint8_t zeros[5] = {0};
+  *out = (hv_manifest_part){.size = hv_le_get(from, 8), .codec = from[8], .dtype = from[9], .own = from[10]};
+  return memcmp(from + 11, zeros, sizeof zeros) == 0 ? HV_OK : HV_MALFORMED;
 }
 
 /* The head: counts that fit the limits and the size of it all. */
@@ -233,8 +242,15 @@ hv_status hv_manifest_read(hv_mem *mem, hv_span bytes, hv_manifest *out) {
     memset(out, 0, sizeof *out);
     return status == HV_INVALID ? HV_MALFORMED : status;
   }
-  for (size_t i = 0; i < n_chunks; i++)
-    memcpy(out->chunks[i].digest.bytes, digests + i * sizeof(hv_hash), sizeof(hv_hash));
+  for (size_t i = 0; i < n_chunks; i++) {
+    static const hv_hash none = {{0}};
+    hv_hash *digest = &out->chunks[i].digest;
+    memcpy(digest->bytes, digests + i * sizeof(hv_hash), sizeof(hv_hash));
+    if (out->chunks[i].own && memcmp(digest, &none, sizeof none) != 0) {
+      hv_manifest_fini(out);
+      return HV_MALFORMED;
+    }
+  }
   return HV_OK;
 }
 

@@ -6,6 +6,7 @@
  * Limits: the constants below, checked before memory is taken. Memory is proportional to the manifest's own bytes.
  * Errors: HV_INVALID for the caller's values; HV_MALFORMED, HV_TOO_LARGE, HV_UNSUPPORTED for a stranger's bytes; HV_NOMEM.
  * Terms: a part is a tensor or a blob. The image is the layout of all parts in memory. A chunk is requested and checked as a whole.
+ * An own part holds bytes that differ among donors of one state: its chunks have no digests, and the joiner takes a donor's.
  * Rules: docs/design/state.md, "The manifest": image, chunks, digests, bytes.
  */
 #ifndef HV_CORE_MANIFEST_H
@@ -28,6 +29,7 @@ typedef struct hv_manifest_part {
   uint64_t size;  /* bytes in memory */
   uint8_t codec;  /* hv_codec; NONE: sent as it lies in memory */
   uint8_t dtype;  /* hv_dtype; may be 0 for a part that is not encoded */
+  uint8_t own;    /* 1: each donor has its own bytes here; then the codec is NONE */
   uint64_t place; /* offset in the image in bytes; set by make and read */
 } hv_manifest_part;
 
@@ -36,8 +38,8 @@ typedef struct hv_manifest_chunk {
   uint32_t size;   /* bytes in the image */
   uint32_t travel; /* bytes as sent, after encoding */
   uint32_t part;   /* index of its first part */
-  uint8_t codec, dtype;
-  hv_hash digest; /* of the bytes as sent */
+  uint8_t codec, dtype, own;
+  hv_hash digest; /* of the bytes as sent; zeros if they are each donor's own */
 } hv_manifest_chunk;
 
 typedef struct hv_manifest {

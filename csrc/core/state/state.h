@@ -18,6 +18,7 @@
 #define HV_STATE_ASKED_MAX 32        /* chunks requested from one donor and not there yet */
 #define HV_STATE_PREFIX_MAX 512      /* bytes */
 #define HV_STATE_OFFERS_MAX 64       /* prefixes of one node */
+#define HV_STATE_REFUSED_MAX 16      /* states that one load refuses */
 
 typedef struct hv_state hv_state;
 typedef struct hv_state_offer hv_state_offer;
@@ -86,22 +87,27 @@ typedef struct hv_state_seen {
 
 /* A state to download. The caller owns the struct and keeps it until done, which is called exactly once. */
 struct hv_state_load {
-  /* HV_OK: image and metadata are whole. HV_NOT_FOUND: no peer offers a state. HV_STATE: no majority. HV_UNREACHABLE: no donor
-   * answers. HV_TOO_LARGE: over size_max. HV_TIMEOUT, HV_CANCELLED, HV_NOMEM, HV_CLOSED. text: one sentence. The image is not
-   * written after done. */
+  /* HV_OK: image and metadata are whole (unless only_look). HV_NOT_FOUND: no peer offers a state. HV_STATE: no majority.
+   * HV_UNREACHABLE: no donor answers. HV_TOO_LARGE: all states on offer are over size_max. HV_TIMEOUT, HV_CANCELLED, HV_NOMEM,
+   * HV_CLOSED. text: one sentence. The image is not written after done. */
   void (*done)(hv_state_load *self, hv_status status, const char *text);
   /* Returns memory for manifest->image bytes, aligned to 64 or better if the parts must be; NULL ends the load with HV_NOMEM. The
    * memory stays the caller's. The manifest is borrowed. If the load starts over, room is called again, and the memory from before
    * is not written any more. */
   uint8_t *(*room)(hv_state_load *self, const hv_manifest *manifest);
   void *owner;
-  hv_span prefix;       /* borrowed until done */
-  uint32_t timeout_ms;  /* 0: 600,000 */
-  uint64_t size_max;    /* bytes of the image; 0: HV_MANIFEST_IMAGE_MAX */
+  hv_span prefix;      /* borrowed until done */
+  uint32_t timeout_ms; /* 0: 600,000 */
+  uint64_t size_max;   /* bytes of the image; 0: HV_MANIFEST_IMAGE_MAX. A larger state is refused at its manifest. */
+  /* The digests of states that are refused: peers that announce them have no vote. The load adds those that are too large. */
+  hv_hash refused[HV_STATE_REFUSED_MAX];
+  size_t n_refused;
   uint64_t epoch_least; /* no older epoch is loaded; if not 0, the load searches some more times for such an offer */
+  int only_look;        /* 1: searches once, and ends when the vote has chosen; HV_OK: there is such a state, and `epoch` is set */
   const hv_kern *kern;  /* NULL: the best for this processor */
   /* set before done */
   const hv_manifest *manifest; /* with HV_OK: epoch, metadata, parts with their places */
+  uint64_t epoch;              /* with HV_OK: of the state */
   hv_hash digest;              /* of the manifest */
   hv_peer_id donor;            /* that sent most */
   hv_state_seen seen;

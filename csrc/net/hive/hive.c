@@ -6,6 +6,7 @@
 #include "net/clock.h"
 #include "net/hive/hive_inner.h"
 #include "net/identity.h"
+#include "net/transport/door.h"
 #include "net/transport/grpc.h"
 #include "net/transport/loop.h"
 
@@ -178,7 +179,8 @@ static void start_peers(op *o, hv_node *node) {
     hv_peer_id id = entry->card.id;
     hv_target target = {.addr = {.kind = HV_ADDR_NONE}};
     hv_peers_target(peers, &id, &target);
-    infos[n++] = (hv_hive_peer_info){id, target.addr, entry->card.client_mode, entry->rtt_us, now - entry->seen_us};
+    infos[n++] = (hv_hive_peer_info){
+        id, target.addr, entry->card.client_mode, entry->rtt_us, now - entry->seen_us, hv_peers_version_of(peers, &id, NULL)};
   }
   hv_future_finish_taken(o->future, infos, n * sizeof *infos, NULL);
   hv_hive_free_op(o);
@@ -595,6 +597,8 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
   hv_status status = make_identity(hive, config, err);
   if (status != HV_OK)
     return status;
+  if (n_addrs && !config->keep_file_limit)
+    hv_door_raise_files();
   hv_loop_config loop = {
       .mem = hive->mem,
       .log = hive->log,
@@ -603,6 +607,7 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
       .listen = addrs,
       .n_listen = n_addrs,
       .pool_threads = config->pool_threads,
+      .versions = config->versions,
       .ended = ended,
       .arg = hive,
   };

@@ -155,8 +155,10 @@ static hv_status tensors_of(hv_hive *hive, const hv_hive_averager_config *config
     uint64_t values = 1;
     for (size_t d = 0; d < from->n_dims; d++)
       values *= (uint64_t)from->shape[d];
-    tensors[i] = (hv_average_tensor){
-        {from->data, (hv_dtype)from->dtype, values, (hv_codec)from->codec, from->device}, from->shape, from->n_dims};
+    tensors[i] = (hv_average_tensor){{from->data, (hv_dtype)from->dtype, values, (hv_codec)from->codec, from->device,
+                                      hv_run_row(from->shape, from->n_dims), from->apart},
+                                     from->shape,
+                                     from->n_dims};
   }
   *out = tensors;
   return HV_OK;
@@ -179,6 +181,7 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
                              .request_ms = config->request_ms,
                              .min_vector = config->min_vector,
                              .bandwidth = config->bandwidth,
+                             .weight_max = config->weight_max,
                              .auxiliary = config->auxiliary,
                              .apart = config->apart,
                              .gate = {enter, leave, a}};
@@ -266,6 +269,7 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
                               .averaged = outcome->averaged,
                               .stamp = outcome->stamp,
                               .bytes = outcome->bytes,
+                              .part = outcome->part,
                               .matching_s = (double)outcome->matching_us / 1e6,
                               .waiting_s = (double)outcome->waiting_us / 1e6,
                               .reducing_s = (double)outcome->reducing_us / 1e6,
@@ -457,7 +461,7 @@ static void start_bits(hv_hive_op *o, hv_node *node) {
 static void start_set_bits(hv_hive_op *o, hv_node *node) {
   hv_error err = {0};
   (void)node;
-  hv_status status = hv_average_set_bits(o->u.average.averager->average, o->u.average.bits, &err);
+  hv_status status = hv_average_set_bits(o->u.average.averager->average, o->u.average.text, &err);
   end_op(o, status, err.text);
 }
 
@@ -477,12 +481,32 @@ void hv_hive_averager_bits(hv_hive_averager *a, char out[HV_GROUP_BITS_MAX + 1])
   hv_future_release(future);
 }
 
-hv_status hv_hive_averager_set_bits(hv_hive_averager *a, const char *bits, hv_error *err) {
-  hv_hive_op *o = hv_hive_usable(a->hive) == HV_OK ? new_op(a, start_set_bits) : NULL;
+/* Lets `start` take a text, which the caller keeps until it is answered. */
+static hv_status give_text(hv_hive_averager *a, hv_span text, void (*start)(hv_hive_op *, hv_node *), hv_error *err) {
+  hv_hive_op *o = hv_hive_usable(a->hive) == HV_OK ? new_op(a, start) : NULL;
   if (!o)
     return hv_fail(
         err, HV_FORKED,
         "cannot use this averager: it belongs to another process, or memory ran out; use it in the process that made it");
-  o->u.average.bits = hv_span_of(bits, strlen(bits));
+  o->u.average.text = text;
   return answer_of(o, err);
+}
+
+hv_status hv_hive_averager_set_bits(hv_hive_averager *a, const char *bits, hv_error *err) {
+  return give_text(a, hv_span_of(bits, strlen(bits)), start_set_bits, err);
+}
+
+/* ---- the setup ---- */
+
+_Static_assert(HV_SETUP_MAX == HV_MATCH_SETUP_MAX, "the program's limit is that of the core");
+
+static void start_set_setup(hv_hive_op *o, hv_node *node) {
+  hv_error err = {0};
+  (void)node;
+  hv_status status = hv_average_set_setup(o->u.average.averager->average, o->u.average.text, &err);
+  end_op(o, status, err.text);
+}
+
+hv_status hv_hive_averager_set_setup(hv_hive_averager *a, hv_span setup, hv_error *err) {
+  return give_text(a, setup, start_set_setup, err);
 }

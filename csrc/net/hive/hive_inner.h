@@ -39,7 +39,7 @@ struct hv_hive_op {
       const hv_average_config *config; /* of an averager to create */
       hv_future *about;                /* the future of the step that is meant; compared, not used */
       float weight;
-      hv_span bits;
+      hv_span text; /* group bits, or a setup; the program waits, and keeps it */
       uint64_t reached;
     } average;
     hv_state_offer state_offer;

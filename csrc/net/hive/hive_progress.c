@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { DOUBT_MS = 2000 }; /* longest wait for the hive thread */
+
 struct hv_hive_progress {
   hv_hive *hive;
   atomic_uint refs;
@@ -25,6 +27,11 @@ struct hv_hive_progress {
   hv_progress_view view;
   hv_status status;
   int waking, ask_now, closed;
+  struct {
+    uint64_t epoch; /* claims at or above it are doubted */
+    uint32_t for_ms;
+    uint64_t asked, done; /* the numbers of the latest call, and of the latest one that was carried out */
+  } doubt;
   /* the hive thread's */
   hv_progress *tracker;
   hv_command open, wake, close;
@@ -99,14 +106,27 @@ static void run_open(hv_command *command, void *core) {
   release(p);
 }
 
+static void has_doubted(hv_hive_progress *p, uint64_t number) {
+  pthread_mutex_lock(&p->lock);
+  p->doubt.done = number;
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+}
+
 static void run_wake(hv_command *command, void *core) {
   hv_hive_progress *p = of(command, offsetof(hv_hive_progress, wake));
   pthread_mutex_lock(&p->lock);
   int ask_now = p->ask_now;
+  uint64_t doubt = p->doubt.asked != p->doubt.done ? p->doubt.asked : 0, epoch = p->doubt.epoch;
+  uint32_t for_ms = p->doubt.for_ms;
   p->waking = p->ask_now = 0;
   pthread_mutex_unlock(&p->lock);
+  if (core && p->tracker && doubt)
+    hv_progress_disbelieve(p->tracker, epoch, for_ms);
   if (core && p->tracker)
     hv_progress_wake(p->tracker, ask_now);
+  if (doubt)
+    has_doubted(p, doubt);
   release(p);
 }
 
@@ -328,11 +348,43 @@ void hv_hive_progress_read(hv_hive_progress *p, hv_hive_progress_state *out) {
   };
 }
 
+static struct timespec moment_in(uint32_t ms) {
+  uint64_t due = hv_clock_us() + (uint64_t)ms * 1000;
+  return (struct timespec){.tv_sec = (time_t)(due / 1000000), .tv_nsec = (long)(due % 1000000 * 1000)};
+}
+
+/* Until the doubt of this number is carried out. */
+static hv_status wait_doubt(hv_hive_progress *p, uint64_t number) {
+  struct timespec until = moment_in(DOUBT_MS);
+  int late = 0;
+  pthread_mutex_lock(&p->lock);
+  while (p->doubt.done < number && p->status == HV_OK && !late)
+    late = pthread_cond_timedwait(&p->changed, &p->lock, &until) != 0;
+  hv_status status = p->doubt.done >= number ? HV_OK : p->status != HV_OK ? p->status : HV_TIMEOUT;
+  pthread_mutex_unlock(&p->lock);
+  return status;
+}
+
+hv_status hv_hive_progress_disbelieve(hv_hive_progress *p, uint64_t epoch, uint32_t for_ms) {
+  if (hv_hive_usable(p->hive) != HV_OK)
+    return HV_FORKED;
+  if (epoch == 0 || for_ms == 0)
+    return HV_INVALID;
+  pthread_mutex_lock(&p->lock);
+  int pending = p->doubt.asked != p->doubt.done;
+  p->doubt.epoch = pending && p->doubt.epoch < epoch ? p->doubt.epoch : epoch;
+  p->doubt.for_ms = pending && p->doubt.for_ms > for_ms ? p->doubt.for_ms : for_ms;
+  uint64_t number = ++p->doubt.asked;
+  int post = wants_wake(p, 0);
+  pthread_mutex_unlock(&p->lock);
+  hv_status status = post ? post_wake(p) : HV_OK;
+  return status == HV_OK ? wait_doubt(p, number) : status;
+}
+
 hv_status hv_hive_progress_wait(hv_hive_progress *p, uint32_t timeout_ms) {
   if (hv_hive_usable(p->hive) != HV_OK)
     return HV_FORKED;
-  uint64_t due = hv_clock_us() + (uint64_t)timeout_ms * 1000;
-  struct timespec until = {.tv_sec = (time_t)(due / 1000000), .tv_nsec = (long)(due % 1000000 * 1000)};
+  struct timespec until = moment_in(timeout_ms);
   int late = 0;
   pthread_mutex_lock(&p->lock);
   while (!is_fetched(p) && p->status == HV_OK && !late)

@@ -80,7 +80,7 @@ static int copy_offer(hv_hive_op *o, const hv_hive_snapshot *given) {
   hv_manifest_part *parts = (hv_manifest_part *)o->bytes;
   uint8_t *prefix = o->bytes + kinds, *metadata = prefix + given->prefix.size;
   for (size_t i = 0; i < given->n_parts; i++)
-    parts[i] = (hv_manifest_part){.codec = given->parts[i].codec, .dtype = given->parts[i].dtype};
+    parts[i] = (hv_manifest_part){.codec = given->parts[i].codec, .dtype = given->parts[i].dtype, .own = given->parts[i].own};
   if (given->prefix.size)
     memcpy(prefix, given->prefix.data, given->prefix.size);
   if (given->metadata.size)
@@ -188,7 +188,8 @@ static void fill_head(hv_hive_op *o, const hv_state_load *load) {
   for (size_t i = 0; i < m->n_parts; i++)
     parts[i] = (hv_hive_state_part){.bytes = hv_span_of(image + m->parts[i].place, (size_t)m->parts[i].size),
                                     .codec = m->parts[i].codec,
-                                    .dtype = m->parts[i].dtype};
+                                    .dtype = m->parts[i].dtype,
+                                    .own = m->parts[i].own};
   *state = (hv_hive_state){.epoch = m->epoch,
                            .state_hash = m->state_hash,
                            .digest = load->digest,
@@ -209,13 +210,25 @@ static void load_over(hv_state_load *load, hv_status status, const char *text) {
   hv_hive_free_op(o);
 }
 
+static void look_over(hv_state_load *load, hv_status status, const char *text) {
+  hv_hive_op *o = load->owner;
+  uint8_t epoch[8];
+  if (status != HV_OK) {
+    hv_hive_fail_op(o, status, text);
+    return;
+  }
+  hv_le_put(epoch, load->epoch, sizeof epoch);
+  hv_future_finish(o->future, hv_span_of(epoch, sizeof epoch), NULL);
+  hv_hive_free_op(o);
+}
+
 static void cancel_load(hv_hive_op *o, hv_node *node) {
   hv_state_load_cancel(hv_node_state(node), &o->u.state_load);
 }
 
 static void start_load(hv_hive_op *o, hv_node *node) {
   hv_error why = {0};
-  o->u.state_load.done = load_over;
+  o->u.state_load.done = o->u.state_load.only_look ? look_over : load_over;
   o->u.state_load.room = make_room;
   o->u.state_load.owner = o;
   o->cancel = cancel_load;
@@ -224,13 +237,28 @@ static void start_load(hv_hive_op *o, hv_node *node) {
     hv_hive_fail_op(o, status, why.text);
 }
 
-hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
-                             hv_future **out) {
+static hv_status begin_load(hv_hive *hive, hv_state_load load, hv_future **out) {
   if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
-  hv_hive_op *o = new_prefix_op(hive, start_load, &prefix);
+  hv_hive_op *o = new_prefix_op(hive, start_load, &load.prefix);
   if (!o)
     return HV_NOMEM;
-  o->u.state_load = (hv_state_load){.prefix = prefix, .timeout_ms = timeout_ms, .size_max = size_max, .epoch_least = epoch_least};
+  o->u.state_load = load;
   return hv_hive_submit(o, out);
+}
+
+hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
+                             hv_span refused, hv_future **out) {
+  hv_state_load load = {.prefix = prefix, .timeout_ms = timeout_ms, .size_max = size_max, .epoch_least = epoch_least};
+  if (refused.size % sizeof *load.refused || refused.size > sizeof load.refused)
+    return HV_INVALID;
+  load.n_refused = refused.size / sizeof *load.refused;
+  if (refused.size)
+    memcpy(load.refused, refused.data, refused.size);
+  return begin_load(hive, load, out);
+}
+
+hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_future **out) {
+  hv_state_load look = {.prefix = prefix, .timeout_ms = timeout_ms, .epoch_least = epoch_least, .only_look = 1};
+  return begin_load(hive, look, out);
 }

@@ -10,6 +10,7 @@
 #define HV_NET_SIM_H
 
 #include "core/env.h"
+#include "core/versions.h"
 
 #define HV_SIM_ANY SIZE_MAX /* in place of a node's number: every node */
 
@@ -53,17 +54,18 @@ size_t hv_sim_free(hv_sim *sim); /* NULL is fine */
 typedef struct hv_sim_node_config {
   hv_status (*make)(hv_env *env, void *arg, hv_core *out); /* creates the core, at each start; not called in a step */
   void (*free)(void *self);
-  void *arg;          /* of make; borrowed until hv_sim_free */
-  int client_mode;    /* other nodes cannot dial it */
-  int64_t skew_us;    /* by which its clock is ahead; negative: behind; at most 100 hours */
-  int32_t drift_ppm;  /* by which its clock runs too fast, in millionths; negative: too slow */
-  uint64_t up_rate;   /* bytes per second to all other nodes together; 0: no limit */
-  uint64_t down_rate; /* the same, from all other nodes */
-  size_t memory;      /* limit of its core's account, in bytes; 0: none */
+  void *arg;            /* of make; borrowed until hv_sim_free */
+  int client_mode;      /* other nodes cannot dial it */
+  int64_t skew_us;      /* by which its clock is ahead; negative: behind; at most 100 hours */
+  int32_t drift_ppm;    /* by which its clock runs too fast, in millionths; negative: too slow */
+  uint64_t up_rate;     /* bytes per second to all other nodes together; 0: no limit */
+  uint64_t down_rate;   /* the same, from all other nodes */
+  size_t memory;        /* limit of its core's account, in bytes; 0: none */
+  hv_versions versions; /* of the protocol that it speaks; zeros: those of this code */
 } hv_sim_node_config;
 
-/* Adds a node and starts it: START is its first event, at the present time. HV_NOMEM, HV_INVALID (skew or drift), or the status of
- * make. */
+/* Adds a node and starts it: START is its first event, at the present time. HV_NOMEM, HV_INVALID (skew, drift or versions), or the
+ * status of make. */
 hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *config, size_t *node);
 /* Id and address of a node. They follow from the seed and the number, so they are known before the node is added. */
 hv_target hv_sim_target(hv_sim *sim, size_t node);
@@ -77,8 +79,9 @@ hv_mem *hv_sim_mem(hv_sim *sim, size_t node);
 void hv_sim_kill(hv_sim *sim, size_t node);         /* like kill -9: its operating system resets all connections */
 void hv_sim_unplug(hv_sim *sim, size_t node);       /* the machine loses power: no other node is notified */
 hv_status hv_sim_restart(hv_sim *sim, size_t node); /* same identity and address, new core. HV_STATE: it is alive */
-void hv_sim_stop(hv_sim *sim, size_t node);         /* sends STOP, waits for the grace time, ends it */
-void hv_sim_pause(hv_sim *sim, size_t node);        /* like SIGSTOP: its events are delayed, its clock runs */
+void hv_sim_set_versions(hv_sim *sim, size_t node, hv_versions versions); /* what it speaks from its next start on */
+void hv_sim_stop(hv_sim *sim, size_t node);                               /* sends STOP, waits for the grace time, ends it */
+void hv_sim_pause(hv_sim *sim, size_t node);                              /* like SIGSTOP: its events are delayed, its clock runs */
 void hv_sim_continue(hv_sim *sim, size_t node);
 /* Kills a node right before or after the n-th event of the run, counted from 1. HV_SIM_ANY: the node that this event is for. Only
  * one kill can be planned at a time. */

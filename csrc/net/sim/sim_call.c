@@ -1,5 +1,6 @@
 #include "net/sim/sim_inner.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -7,11 +8,8 @@ enum { BACK_MAX = 10 /* longest time for which a message is held back, in delays
 
 /* ---- messages as bytes ---- */
 
-static hv_status encode(hv_sim *sim, const hv_msg *msg, sim_blob **out) {
-  sim->scratch.size = 0;
-  hv_status status = hv_wire_write(msg, &sim->scratch);
-  if (status != HV_OK)
-    return status;
+/* The bytes in the sim's scratch as a blob. */
+static hv_status blob_of(hv_sim *sim, sim_blob **out) {
   sim_blob *blob = hv_mem_alloc(sim->mem, sizeof *blob + sim->scratch.size);
   if (!blob)
     return HV_NOMEM;
@@ -21,6 +19,13 @@ static hv_status encode(hv_sim *sim, const hv_msg *msg, sim_blob **out) {
   blob->hash = XXH3_64bits(blob->bytes, blob->size);
   *out = blob;
   return HV_OK;
+}
+
+static hv_status encode(sim_node *node, const hv_msg *msg, uint32_t version, sim_blob **out) {
+  hv_sim *sim = node->sim;
+  sim->scratch.size = 0;
+  hv_status status = hv_wire_write(msg, version, &node->spoken.mine, &sim->scratch);
+  return status == HV_OK ? blob_of(sim, out) : status;
 }
 
 static void let_go(sim_blob *blob) {
@@ -61,6 +66,12 @@ static void send(hv_sim *sim, sim_pair *pair, sim_packet packet, uint64_t leave)
   }
 }
 
+void sim_learn(sim_node *node, const hv_peer_id *peer, const hv_versions *speaks) {
+  hv_spoken_learn(&node->env, peer, speaks);
+  if (node->sim->config.say)
+    sim_narrate_log(node->sim, node);
+}
+
 /* ---- the caller ---- */
 
 static void unlink_call(sim_call *call) {
@@ -77,6 +88,8 @@ static void unlink_call(sim_call *call) {
   sim_heap_unhold(&sim->heap, 1);
   call->call->world = NULL;
   call->serial = 0;
+  if (call->held)
+    let_go(call->held);
   sim_pool_give(&sim->calls, call);
 }
 
@@ -138,32 +151,69 @@ static int may_go(sim_call *c, hv_status nobody) {
   return 0;
 }
 
-hv_status sim_call_start(hv_env *env, hv_call *call, const hv_msg *request) {
-  sim_node *from = (sim_node *)env;
+/* The peer has no version in common with this node: the call ends without a connection. */
+static hv_status turned_away(sim_node *from, hv_call *call) {
+  sim_call *c = new_call(from, NULL, call);
+  if (!c)
+    return HV_NOMEM;
+  hv_spoken_explain(&from->env, &call->to.id, c->why);
+  sim_call_end_at(c, from->sim->now, HV_VERSION, c->why);
+  return HV_OK;
+}
+
+/* Sends the request of a call. */
+static void send_request(sim_call *c, sim_pair *pair, sim_blob *blob) {
+  hv_sim *sim = c->from->sim;
+  sim_packet packet = {.from = c->from->index, .blob = blob, .call = c, .serial = c->serial};
+  c->tries++;
+  send(sim, pair, packet, c->to->life == SIM_DEAD ? sim->now : sim_dial(sim, pair));
+}
+
+static hv_status call_start(sim_node *from, hv_call *call, const hv_msg *request, int meets) {
   hv_sim *sim = from->sim;
   if (from->life == SIM_DEAD || from->life == SIM_ENDING)
     return HV_CLOSED;
   if (call->timeout_ms == 0 || call->world)
     return HV_INVALID;
-  sim_packet packet = {.from = from->index};
-  hv_status nobody, status = encode(sim, request, &packet.blob);
+  uint32_t version = hv_spoken_choose(&from->env, &call->to.id, NULL);
+  if (!version)
+    return turned_away(from, call);
+  sim_blob *blob;
+  hv_status nobody, status = encode(from, request, version, &blob);
   if (status != HV_OK)
     return status;
   sim_node *to = sim_node_at(sim, &call->to.addr, &nobody);
   sim_pair *pair = to ? sim_pair_of(sim, from->index, to->index) : NULL;
   sim_call *c = to && !pair ? NULL : new_call(from, to, call);
   if (!c) {
-    let_go(packet.blob);
+    let_go(blob);
     return HV_NOMEM;
   }
+  c->version = version;
+  c->meets = (uint8_t)meets;
   sim->counts.calls++;
   sim_call_end_at(c, sim_after_us(from, (uint64_t)call->timeout_ms * 1000), HV_TIMEOUT, "no answer in time");
-  packet.call = c;
-  packet.serial = c->serial;
   if (may_go(c, nobody))
-    send(sim, pair, packet, to->life == SIM_DEAD ? sim->now : sim_dial(sim, pair));
-  let_go(packet.blob);
+    send_request(c, pair, blob);
+  if (from->spoken.mine.lowest != from->spoken.mine.highest)
+    c->held = blob;
+  else
+    let_go(blob);
   return HV_OK;
+}
+
+hv_status sim_call_start(hv_env *env, hv_call *call, const hv_msg *request) {
+  return call_start((sim_node *)env, call, request, 0);
+}
+
+hv_status sim_call_meet(sim_node *node, hv_call *call) {
+  hv_msg echo = {.kind = HV_MSG_ECHO};
+  return call_start(node, call, &echo, 1);
+}
+
+void sim_call_drop(hv_call *call) {
+  if (call->world)
+    unlink_call(call->world);
 }
 
 void sim_call_stop(hv_env *env, hv_call *call) {
@@ -175,39 +225,80 @@ static void finish(sim_call *c, hv_event *event, uint64_t content) {
   sim_node *node = c->from;
   event->kind = HV_EVENT_CALL_DONE;
   event->call = c->call;
+  int meets = c->meets;
   unlink_call(c);
-  sim_deliver(node, event, content);
+  if (meets)
+    event->call->done(event->call, event);
+  else
+    sim_deliver(node, event, content);
 }
 
 void sim_call_ends(sim_call *c) {
-  finish(c, &(hv_event){.status = c->status, .text = c->text, .peer = c->call->to.id}, 0);
+  char text[HV_VERSIONS_TEXT_MAX]; /* finish gives the call's block back */
+  snprintf(text, sizeof text, "%s", c->text);
+  finish(c, &(hv_event){.status = c->status, .text = text, .peer = c->call->to.id}, 0);
+}
+
+/* A refusal for the version alone: sends the request once more, in the version that is right by what is known now. */
+static int ask_again(sim_call *c) {
+  enum { TRIES = 2 };
+  sim_node *from = c->from;
+  hv_sim *sim = from->sim;
+  sim_pair *pair = sim_pair_of(sim, from->index, c->to->index);
+  sim_blob *blob;
+  uint32_t version = hv_spoken_choose(&from->env, &c->to->id, NULL);
+  if (!c->held || c->tries == TRIES || !version || version == c->version || !pair)
+    return 0;
+  sim->scratch.size = 0;
+  hv_status status =
+      hv_wire_translate(hv_span_of(c->held->bytes, c->held->size), version, &from->spoken.mine, sim->mem, &sim->scratch);
+  if (status != HV_OK || blob_of(sim, &blob) != HV_OK)
+    return 0;
+  c->serial = ++sim->serial; /* a second copy of the refusal does not end it */
+  c->version = version;
+  send_request(c, pair, blob);
+  let_go(blob);
+  return 1;
+}
+
+/* Reads an answer into the event. text: room for the sentence of one without an answer. */
+static void read_answer(sim_call *c, sim_packet *packet, hv_wire_msg *wire, hv_event *event, char text[HV_MSG_TEXT_MAX + 1]) {
+  sim_node *node = c->from;
+  const hv_versions *mine = &node->spoken.mine;
+  event->status = hv_wire_read(hv_span_of(packet->blob->bytes, packet->blob->size), mine, node->mem, HV_WIRE_BUDGET, wire);
+  int told = event->status == HV_OK || event->status == HV_VERSION, apart = 0;
+  if (told) {
+    sim_learn(node, &c->to->id, &wire->speaks);
+    apart = !hv_versions_common(mine, &wire->speaks);
+  }
+  if (event->status != HV_OK) {
+    snprintf(text, HV_MSG_TEXT_MAX + 1, "%s", hv_status_text(event->status));
+  } else if (wire->msg.kind == HV_MSG_REFUSAL) {
+    hv_span why = wire->msg.u.refusal.text;
+    event->status = wire->msg.u.refusal.status == HV_OK ? HV_MALFORMED : wire->msg.u.refusal.status;
+    snprintf(text, HV_MSG_TEXT_MAX + 1, "%.*s", (int)why.size, (const char *)why.data);
+    hv_wire_release(wire);
+  } else {
+    event->msg = &wire->msg;
+  }
+  if (apart)
+    hv_spoken_explain(&node->env, &c->to->id, text);
 }
 
 static void answer_arrives(sim_packet *packet) {
   sim_call *c = packet->call;
   if (c->serial != packet->serial)
     return;
-  sim_node *node = c->from;
-  hv_wire_msg wire;
+  hv_wire_msg wire = {0};
   char text[HV_MSG_TEXT_MAX + 1] = "";
   hv_event event = {.text = text, .peer = c->to->id};
-  event.status = hv_wire_read(hv_span_of(packet->blob->bytes, packet->blob->size), node->mem, HV_WIRE_BUDGET, &wire);
+  read_answer(c, packet, &wire, &event, text);
   c->call->to.id = event.peer;
-  if (event.status != HV_OK) {
-    event.text = hv_status_text(event.status);
-    finish(c, &event, packet->blob->hash);
+  if (event.status == HV_VERSION && ask_again(c))
     return;
-  }
-  if (wire.msg.kind == HV_MSG_REFUSAL) {
-    hv_span why = wire.msg.u.refusal.text;
-    event.status = wire.msg.u.refusal.status == HV_OK ? HV_MALFORMED : wire.msg.u.refusal.status;
-    if (why.size)
-      memcpy(text, why.data, why.size < HV_MSG_TEXT_MAX ? why.size : HV_MSG_TEXT_MAX);
-  } else {
-    event.msg = &wire.msg;
-  }
   finish(c, &event, packet->blob->hash);
-  hv_wire_release(&wire);
+  if (event.msg)
+    hv_wire_release(&wire);
 }
 
 void sim_calls_forget(sim_node *node, const sim_node *to) {
@@ -243,14 +334,13 @@ void sim_requests_drop(sim_node *node) {
     free_request(node->requests);
 }
 
-static void send_answer(sim_node *node, uint32_t to, sim_call *call, uint64_t serial, const hv_msg *answer) {
+static void send_answer(sim_node *node, uint32_t to, sim_packet packet, const hv_msg *answer, uint32_t version) {
   hv_sim *sim = node->sim;
-  sim_packet packet = {.from = node->index, .call = call, .serial = serial, .is_answer = 1};
-  hv_status status = encode(sim, answer, &packet.blob);
+  hv_status status = encode(node, answer, version, &packet.blob);
   if (status != HV_OK && answer->kind != HV_MSG_REFUSAL) {
     const char *why = hv_status_text(status);
     hv_msg refusal = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(why, strlen(why))}};
-    status = encode(sim, &refusal, &packet.blob);
+    status = encode(node, &refusal, version, &packet.blob);
   }
   if (status != HV_OK)
     return; /* the caller gets a timeout */
@@ -265,14 +355,21 @@ void sim_reply(hv_env *env, hv_request *pub, const hv_msg *answer) {
   if (node->life == SIM_DEAD)
     return;
   sim_request *request = (sim_request *)pub;
-  send_answer(node, request->from, request->call, request->serial, answer);
+  sim_packet packet = {.from = node->index, .call = request->call, .serial = request->serial, .is_answer = 1};
+  send_answer(node, request->from, packet, answer, request->pub.version);
   free_request(request);
 }
 
-static void refuse(sim_node *node, sim_packet *packet, hv_status status) {
-  const char *why = hv_status_text(status);
-  hv_msg refusal = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(why, strlen(why))}};
-  send_answer(node, packet->from, packet->call, packet->serial, &refusal);
+static void refuse(sim_node *node, const sim_packet *asked, hv_status status, const hv_versions *caller) {
+  const hv_versions *mine = &node->spoken.mine;
+  char text[HV_VERSIONS_TEXT_MAX];
+  uint32_t common = caller->lowest ? hv_versions_common(mine, caller) : 0;
+  snprintf(text, sizeof text, "%s", hv_status_text(status));
+  if (status == HV_VERSION)
+    hv_versions_refuse(mine, caller, text);
+  hv_msg refusal = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
+  sim_packet packet = {.from = node->index, .call = asked->call, .serial = asked->serial, .is_answer = 1};
+  send_answer(node, asked->from, packet, &refusal, common ? common : mine->lowest);
 }
 
 static sim_request *new_request(sim_node *node, sim_packet *packet) {
@@ -312,17 +409,21 @@ static void request_arrives(sim_node *node, sim_packet *packet) {
   if (pair && sim->nodes[packet->from]->life != SIM_DEAD)
     sim_connected(sim, pair);
   hv_wire_msg wire;
-  hv_status status = hv_wire_read(hv_span_of(packet->blob->bytes, packet->blob->size), node->mem, HV_WIRE_BUDGET, &wire);
+  hv_status status =
+      hv_wire_read(hv_span_of(packet->blob->bytes, packet->blob->size), &node->spoken.mine, node->mem, HV_WIRE_BUDGET, &wire);
+  if (status == HV_OK || status == HV_VERSION)
+    sim_learn(node, &sim->nodes[packet->from]->id, &wire.speaks);
   if (status != HV_OK) {
-    refuse(node, packet, status);
+    refuse(node, packet, status, &wire.speaks);
     return;
   }
   sim_request *request = new_request(node, packet);
   if (request) {
+    request->pub.version = wire.version;
     hv_event event = {.kind = HV_EVENT_REQUEST, .request = &request->pub, .msg = &wire.msg, .peer = request->pub.peer, .text = ""};
     sim_deliver(node, &event, packet->blob->hash);
   } else {
-    refuse(node, packet, HV_NOMEM);
+    refuse(node, packet, HV_NOMEM, &wire.speaks);
   }
   hv_wire_release(&wire);
 }

@@ -9,6 +9,7 @@
 #ifndef HV_NET_SIM_INNER_H
 #define HV_NET_SIM_INNER_H
 
+#include "core/peers/spoken.h"
 #include "net/identity.h"
 #include "net/sim/sim.h"
 #include "net/wire.h"
@@ -101,6 +102,7 @@ enum { SIM_KILLED = 1, SIM_UNPLUGGED };
 
 struct sim_node {
   hv_env env; /* first: an hv_env * is a sim_node * */
+  hv_spoken spoken;
   hv_sim *sim;
   hv_sim_node_config config;
   hv_core core; /* self is NULL while dead */
@@ -209,6 +211,11 @@ struct sim_call {
   uint64_t end_due;    /* time of `end`, in us; UINT64_MAX: not set */
   hv_status status;    /* the result that the call gets when `end` is due */
   const char *text;
+  uint32_t version;                    /* of the request */
+  unsigned tries;                      /* requests sent */
+  uint8_t meets;                       /* True: of sim_call_meet */
+  struct sim_blob *held;               /* the request, for a try in another version; NULL: none */
+  char why[HV_VERSIONS_TEXT_MAX];      /* a text about versions */
   sim_call *next, **where;             /* in sim_node.calls of `from` */
   sim_call *next_asked, **where_asked; /* in sim_node.asked of `to` */
 };
@@ -243,6 +250,12 @@ typedef struct sim_packet {
 /* These three fill hv_env. */
 hv_status sim_call_start(hv_env *env, hv_call *call, const hv_msg *request);
 void sim_call_stop(hv_env *env, hv_call *call);
+/* Asks a peer for its versions, which go to hv_env.spoken. `done` is called outside of steps of core. */
+hv_status sim_call_meet(sim_node *node, hv_call *call);
+/* Frees a call that is under way, if it is; `done` is not called. */
+void sim_call_drop(hv_call *call);
+/* Puts the versions that a peer claims into hv_env.spoken. The line that this may log is narrated for the node. */
+void sim_learn(sim_node *node, const hv_peer_id *peer, const hv_versions *speaks);
 void sim_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 void sim_call_ends(sim_call *call);                          /* SIM_CALL_END */
 void sim_packet_arrives(sim_node *node, sim_packet *packet); /* SIM_PACKET */
@@ -290,14 +303,19 @@ struct sim_end {
   uint8_t wants_ready;       /* core got HV_BUSY and expects STREAM_READY */
   uint8_t missed;            /* keepalives in a row without an answer; 2 break the stream */
   uint8_t queued;            /* the first message in `flight` has waited at the receiver's downlink */
+  uint8_t told, heard;       /* a message with this node's versions was sent; the first message of the other side has come */
+  uint8_t asking;            /* the other side is being asked for its versions; nothing is sent meanwhile */
+  sim_segment *waiting, **waiting_end; /* the first message and what core sends, while asking */
+  hv_call meets;                       /* that call */
   sim_alarm arrive, credit, ready, close, pulse, leave;
   uint64_t close_due;     /* time of `close`, in us; UINT64_MAX: not set */
   sim_end *next, **where; /* in sim_node.ends */
 };
 
 struct sim_stream_ends {
-  sim_end ends[2];        /* [0] belongs to the node that opened the stream */
-  uint8_t broken, opened; /* broken: nothing more is transferred; opened: the acceptor's core has it */
+  sim_end ends[2];                /* [0] belongs to the node that opened the stream */
+  uint8_t broken, opened;         /* broken: nothing more is transferred; opened: the acceptor's core has it */
+  char why[HV_VERSIONS_TEXT_MAX]; /* a text about versions */
 };
 
 /* These five fill hv_env. */

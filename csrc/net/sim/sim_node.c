@@ -136,7 +136,11 @@ static hv_status come_alive(sim_node *node) {
   node->paused = node->unplugged = node->doomed = 0;
   node->core = (hv_core){NULL, NULL};
   node->env.mem = node->mem;
-  hv_status status = node->config.make(&node->env, node->config.arg, &node->core);
+  hv_spoken_fini(&node->spoken);
+  hv_status status = hv_spoken_init(&node->spoken, sim->mem, &node->config.versions);
+  if (status != HV_OK)
+    return status;
+  status = node->config.make(&node->env, node->config.arg, &node->core);
   if (status != HV_OK)
     return status;
   if (!sim_heap_push(&sim->heap, sim->now, node->index, SIM_START, NULL)) {
@@ -247,6 +251,11 @@ hv_status hv_sim_restart(hv_sim *sim, size_t node) {
   return come_alive(sim->nodes[node]);
 }
 
+void hv_sim_set_versions(hv_sim *sim, size_t node, hv_versions versions) {
+  if (is_node(sim, node))
+    sim->nodes[node]->config.versions = versions;
+}
+
 void hv_sim_stop(hv_sim *sim, size_t node) {
   if (is_node(sim, node) && sim->nodes[node]->life == SIM_ALIVE &&
       !sim_heap_push(&sim->heap, sim->now, (uint32_t)node, SIM_STOP, NULL))
@@ -301,6 +310,7 @@ static void fill_env(sim_node *node) {
       .world = node,
       .mem = node->mem,
       .log = node->sim->log,
+      .spoken = &node->spoken,
       .now_us = env_now,
       .random = env_random,
       .timer_set = env_timer_set,
@@ -326,6 +336,7 @@ void sim_node_free(sim_node *node) {
   hv_mem_free(node->out_link);
   hv_mem_free(node->in_link);
   hv_identity_free(node->identity);
+  hv_spoken_fini(&node->spoken);
   hv_mem_drop(node->mem);
   hv_mem_free(node);
 }

@@ -1,5 +1,6 @@
 #include "net/sim/sim_inner.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -75,6 +76,7 @@ static void break_off(sim_stream_ends *both) {
     still(&both->ends[i]);
     drop_segments(&both->ends[i].queue, &both->ends[i].queue_end);
     drop_segments(&both->ends[i].flight, &both->ends[i].flight_end);
+    drop_segments(&both->ends[i].waiting, &both->ends[i].waiting_end);
   }
 }
 
@@ -99,6 +101,7 @@ static void bury(sim_end *end) {
   }
   sim_alarm_clear(world(end), &end->close);
   sim_alarm_clear(world(end), &end->pulse);
+  sim_call_drop(&end->meets);
   hv_mem_free(end->pub);
   end->pub = NULL;
   end->live = 0;
@@ -145,6 +148,7 @@ static sim_stream_ends *new_stream(sim_node *from, sim_node *to) {
     end->node = i ? to : from;
     end->queue_end = &end->queue;
     end->flight_end = &end->flight;
+    end->waiting_end = &end->waiting;
     end->retry_us = FIRST_RETRY_US;
     end->close_due = UINT64_MAX;
   }
@@ -174,6 +178,8 @@ void sim_stream_closes(sim_end *end) {
   hv_event event = {
       .kind = HV_EVENT_STREAM_CLOSED, .stream = end->pub, .status = end->status, .text = end->text, .peer = end->pub->peer};
   end->live = 0;
+  if (end->status == HV_VERSION && end == &end->both->ends[0])
+    hv_spoken_refused(&end->node->env, &end->pub->peer, end->pub->version);
   if (sim_deliver(end->node, &event, 0))
     bury(end);
 }
@@ -332,14 +338,20 @@ void sim_stream_pace(hv_env *env, hv_stream *stream, uint64_t rate) {
 
 static void take_on(sim_end *end, sim_segment *segment) {
   end->taken += segment->cost;
+  if (end->asking) {
+    *end->waiting_end = segment;
+    end->waiting_end = &segment->next;
+    return;
+  }
   *end->queue_end = segment;
   end->queue_end = &segment->next;
   pump(end);
 }
 
-static hv_status write_header(hv_sim *sim, const hv_msg *header, hv_span *out) {
+static hv_status write_header(sim_end *end, const hv_msg *header, hv_span *out) {
+  hv_sim *sim = world(end);
   sim->scratch.size = 0;
-  hv_status status = hv_wire_write_bulk(header, &sim->scratch);
+  hv_status status = hv_wire_write_bulk(header, end->pub->version, end->told ? NULL : &end->node->spoken.mine, &sim->scratch);
   *out = hv_span_of(sim->scratch.data, sim->scratch.size);
   return status;
 }
@@ -361,41 +373,126 @@ static int may_open(sim_end *end, const hv_target *to, hv_status nobody) {
   return 0;
 }
 
-hv_status sim_stream_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
-                          hv_stream **out) {
-  sim_node *node = (sim_node *)env;
-  hv_sim *sim = node->sim;
-  if (node->life == SIM_DEAD || node->life == SIM_ENDING)
-    return HV_CLOSED;
+/* Sends the first message, unless nobody can get it: then the end of the stream is set. */
+static hv_status begin(sim_end *end, const hv_target *to, const hv_msg *first) {
+  hv_sim *sim = world(end);
   hv_span header;
-  hv_status nobody, status = write_header(sim, first, &header);
+  hv_status nobody = HV_OK, status = write_header(end, first, &header);
   if (status != HV_OK)
     return status;
   sim_node *there = sim_node_at(sim, &to->addr, &nobody);
-  sim_segment *segment = new_segment(sim, OPENS, header, NULL);
-  sim_stream_ends *both = segment ? new_stream(node, there ? there : node) : NULL;
-  if (!both) {
-    hv_mem_free(segment);
-    return HV_NOMEM;
+  if (!may_open(end, to, there ? HV_OK : nobody)) {
+    end->both->broken = 1;
+    return HV_OK;
   }
+  sim_segment *segment = new_segment(sim, OPENS, header, NULL);
+  if (!segment)
+    return HV_NOMEM;
+  end->told = 1;
+  set(end, &end->pulse, SIM_PULSE, sim->now + sim->config.keepalive_us / 2);
+  take_on(end, segment);
+  return HV_OK;
+}
+
+/* Sends a held message in the version of the stream; the first one begins it. */
+static hv_status send_held(sim_end *end, const hv_target *to, const sim_segment *held) {
+  sim_node *node = end->node;
+  hv_wire_msg msg;
+  hv_span header = hv_span_of(NULL, 0), bytes = hv_span_of(held->header + 4, held->header_size - 4);
+  hv_status status = hv_wire_read(bytes, &node->spoken.mine, node->mem, HV_WIRE_BUDGET, &msg);
+  if (status != HV_OK)
+    return status;
+  status = held->what == OPENS ? begin(end, to, &msg.msg) : write_header(end, &msg.msg, &header);
+  sim_segment *segment = status == HV_OK && held->what == DATA ? new_segment(world(end), DATA, header, held->payload) : NULL;
+  hv_wire_release(&msg);
+  if (segment)
+    take_on(end, segment);
+  return status == HV_OK && held->what == DATA && !segment ? HV_NOMEM : status;
+}
+
+static void send_end(sim_end *end);
+
+/* Begins the stream in the version that is right by what the other side has answered, and sends what core has sent meanwhile. */
+static hv_status begin_met(sim_end *end, const hv_event *event) {
+  hv_target to = {event->peer, end->meets.to.addr};
+  sim_segment *held = end->waiting, **held_end = end->waiting_end;
+  end->pub->version = event->status == HV_OK ? hv_spoken_choose(&end->node->env, &event->peer, NULL) : 0;
+  if (!end->pub->version)
+    return event->status == HV_OK ? HV_VERSION : event->status;
+  end->pub->peer = event->peer;
+  end->waiting = NULL;
+  end->waiting_end = &end->waiting;
+  end->taken = 0;
+  hv_status status = HV_OK;
+  for (const sim_segment *h = held; h && status == HV_OK && !end->both->broken; h = h->next)
+    status = send_held(end, &to, h);
+  drop_segments(&held, &held_end);
+  if (status == HV_OK && end->said_end && !end->both->broken)
+    send_end(end);
+  return status;
+}
+
+/* The other side was asked for its versions: begins the stream, or ends it. */
+static void met(hv_call *call, const hv_event *event) {
+  sim_end *end = call->owner;
+  hv_sim *sim = world(end);
+  end->asking = 0;
+  if (end->both->broken || !end->live)
+    return;
+  hv_status status = begin_met(end, event);
+  if (status != HV_OK) {
+    snprintf(end->both->why, sizeof end->both->why, "%s", event->text[0] ? event->text : hv_status_text(status));
+    break_off(end->both);
+    close_at(end, sim->now, status, end->both->why);
+    return;
+  }
+  if (end->wants_ready && !end->ready.slot && !end->said_end)
+    set(end, &end->ready, SIM_READY, sim->now);
+}
+
+/* This node does not know in which version to write: what core sends waits until the other side was asked. */
+static hv_status meet(sim_end *end, const hv_target *to, const hv_msg *first) {
+  enum { PATIENCE_MS = 10000 };
+  hv_span header;
+  hv_status status = write_header(end, first, &header);
+  sim_segment *segment = status == HV_OK ? new_segment(world(end), OPENS, header, NULL) : NULL;
+  if (!segment)
+    return status == HV_OK ? HV_NOMEM : status;
+  end->asking = 1;
+  take_on(end, segment);
+  end->meets = (hv_call){.done = met, .owner = end, .to = *to, .timeout_ms = PATIENCE_MS};
+  return sim_call_meet(end->node, &end->meets);
+}
+
+hv_status sim_stream_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
+                          hv_stream **out) {
+  sim_node *node = (sim_node *)env;
+  hv_status nobody;
+  int sure;
+  if (node->life == SIM_DEAD || node->life == SIM_ENDING)
+    return HV_CLOSED;
+  uint32_t version = hv_spoken_choose(env, &to->id, &sure);
+  if (!version)
+    return HV_VERSION;
+  sim_node *there = sim_node_at(node->sim, &to->addr, &nobody);
+  sim_stream_ends *both = new_stream(node, there ? there : node);
+  if (!both)
+    return HV_NOMEM;
   sim_end *end = &both->ends[0];
   if (!give_to_core(end)) {
-    hv_mem_free(segment);
     free_if_over(both);
     return HV_NOMEM;
   }
   end->pub->on = on;
   end->pub->owner = owner;
   end->pub->peer = to->id;
-  *out = end->pub;
-  if (may_open(end, to, there ? HV_OK : nobody)) {
-    set(end, &end->pulse, SIM_PULSE, sim->now + sim->config.keepalive_us / 2);
-    take_on(end, segment);
-  } else {
-    both->broken = 1;
-    hv_mem_free(segment);
-  }
-  return HV_OK;
+  end->pub->version = version;
+  hv_status status = sure ? begin(end, to, first) : meet(end, to, first);
+  if (status == HV_OK)
+    *out = end->pub;
+  else
+    bury(end);
+  return status;
 }
 
 hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
@@ -408,7 +505,7 @@ hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
   if (payload && payload->size > HV_BULK_PAYLOAD_MAX)
     return HV_TOO_LARGE;
   hv_span bytes;
-  hv_status status = write_header(sim, header, &bytes);
+  hv_status status = write_header(end, header, &bytes);
   if (status != HV_OK)
     return status;
   size_t cost = bytes.size + (payload ? payload->size : 0);
@@ -428,8 +525,17 @@ hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
   sim_segment *segment = new_segment(sim, DATA, bytes, payload);
   if (!segment)
     return HV_NOMEM;
+  end->told |= !end->asking;
   take_on(end, segment);
   return HV_OK;
+}
+
+static void send_end(sim_end *end) {
+  sim_segment *segment = new_segment(world(end), ENDS, hv_span_of(NULL, 0), NULL);
+  if (segment)
+    take_on(end, segment);
+  else
+    fail(end, HV_NOMEM, "no memory left to end the stream");
 }
 
 void sim_stream_end(hv_env *env, hv_stream *stream) {
@@ -438,13 +544,9 @@ void sim_stream_end(hv_env *env, hv_stream *stream) {
   sim_end *end = end_of(stream);
   if (!end->live || end->said_end || end->both->broken)
     return;
-  sim_segment *segment = new_segment(world(end), ENDS, hv_span_of(NULL, 0), NULL);
-  if (!segment) {
-    fail(end, HV_NOMEM, "no memory left to end the stream");
-    return;
-  }
   end->said_end = 1;
-  take_on(end, segment);
+  if (!end->asking)
+    send_end(end);
 }
 
 void sim_stream_ready(sim_end *end) {
@@ -545,25 +647,48 @@ static void got_data(sim_end *end, sim_segment *segment, hv_event *event) {
   hv_payload_release(held);
 }
 
-static void got_message(sim_end *end, sim_segment *segment) {
+/* Reads a header. All messages of a stream are written in the version of the first one. The first message of each side also tells
+ * what that side speaks. */
+static hv_status read_header(sim_end *end, const sim_segment *segment, hv_wire_msg *wire) {
+  sim_node *node = end->node;
   size_t size = 0;
-  hv_wire_msg wire;
+  int opens = segment->what == OPENS;
+  hv_versions of_stream = hv_versions_plain(opens ? 0 : end->pub->version);
   hv_status status = segment->header_size < 4 ? HV_MALFORMED : hv_wire_bulk_header(segment->header, &size);
   if (status == HV_OK && size != segment->header_size - 4)
     status = HV_MALFORMED;
-  if (status == HV_OK)
-    status = hv_wire_read(hv_span_of(segment->header + 4, size), end->node->mem, HV_WIRE_BUDGET, &wire);
+  if (status != HV_OK)
+    return status;
+  hv_span bytes = hv_span_of(segment->header + 4, size);
+  status = hv_wire_read(bytes, opens ? &node->spoken.mine : &of_stream, node->mem, HV_WIRE_BUDGET, wire);
+  if ((status == HV_OK || status == HV_VERSION) && !end->heard)
+    sim_learn(node, &other(end)->node->id, &wire->speaks);
+  end->heard = 1;
+  return status;
+}
+
+static void refuse_opening(sim_end *end, hv_status status, const hv_versions *opener) {
+  if (status == HV_VERSION)
+    hv_versions_refuse(&end->node->spoken.mine, opener, end->both->why);
+  turn_away(other(end), status == HV_VERSION ? status : HV_CLOSED,
+            status == HV_VERSION ? end->both->why : "the peer could not take the stream");
+}
+
+static void got_message(sim_end *end, sim_segment *segment) {
+  hv_wire_msg wire = {0};
+  hv_status status = read_header(end, segment, &wire);
   if (status == HV_OK && segment->what == OPENS && !give_to_core(end)) {
     hv_wire_release(&wire);
     status = HV_NOMEM;
   }
   if (status != HV_OK && segment->what == OPENS) {
-    turn_away(other(end), HV_CLOSED, "the peer could not take the stream");
+    refuse_opening(end, status, &wire.speaks);
   } else if (status != HV_OK) {
     fail(end, status, hv_status_text(status));
   } else {
     hv_event event = {.stream = end->pub, .msg = &wire.msg, .text = ""};
     if (segment->what == OPENS) {
+      end->pub->version = wire.version;
       set(end, &end->pulse, SIM_PULSE, world(end)->now + world(end)->config.keepalive_us / 2);
       credit(other(end), segment->cost);
       opened(end, &event, segment->content);

@@ -17,6 +17,7 @@ typedef struct hv_caller {
   struct hv_caller *next; /* in the same bucket */
   hv_peer_id peer;
   size_t calls, streams; /* incoming ones under way */
+  uint64_t from;         /* number of the connection it called on last (guests.h); 0: none yet */
 } hv_caller;
 
 typedef struct hv_callers {

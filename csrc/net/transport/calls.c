@@ -1,3 +1,4 @@
+#include "net/transport/guests.h"
 #include "net/transport/world.h"
 
 #include <stdio.h>
@@ -17,6 +18,11 @@ typedef struct asked {
   hv_timer deadline; /* replaces gRPC's own deadline, which may fire early and costs more */
   int who;           /* True if the other side was asked for its identity */
   hv_status broken_off;
+  uint32_t version; /* of the request */
+  int meets;        /* True: of hv_calls_meet */
+  int tries;        /* requests sent */
+  hv_note away;     /* instead of a request: the peer is not dialled */
+  hv_buf held;      /* the request, for a try in another version; empty if this node speaks one alone */
 } asked;
 
 /* The peer that answered: from this call, or from an earlier one on the same connection. */
@@ -36,7 +42,16 @@ static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char 
   return hv_link_meet(a->link, peer, text);
 }
 
-static hv_status read_answer(asked *a, hv_wire_msg *answer, char text[HV_WORLD_TEXT_MAX]) {
+/* The peer answered, or refused, with the versions that it speaks. They may have none in common with this node's. */
+static void learn(asked *a, const hv_peer_id *peer, const hv_wire_msg *answer, char text[HV_WORLD_TEXT_MAX]) {
+  hv_loop *loop = a->loop;
+  char where[HV_ADDR_TEXT_MAX];
+  hv_spoken_learn(&loop->env, peer, &answer->speaks);
+  if (!hv_versions_common(&loop->spoken.mine, &answer->speaks))
+    hv_versions_explain(hv_addr_print_short(&a->link->to.addr, where), &answer->speaks, &loop->spoken.mine, text);
+}
+
+static hv_status read_answer(asked *a, const hv_peer_id *peer, hv_wire_msg *answer, char text[HV_WORLD_TEXT_MAX]) {
   char where[HV_ADDR_TEXT_MAX];
   hv_span bytes;
   int64_t size = hv_grpc_call_size(a->rpc);
@@ -44,28 +59,90 @@ static hv_status read_answer(asked *a, hv_wire_msg *answer, char text[HV_WORLD_T
   if (status == HV_OK)
     status = hv_grpc_call_bytes(a->rpc, size < 0 ? 0 : (size_t)size, &a->loop->scratch, &bytes);
   if (status == HV_OK)
-    status = hv_wire_read(bytes, a->loop->mem, HV_WIRE_BUDGET, answer);
-  if (status == HV_OK)
+    status = hv_wire_read(bytes, &a->loop->spoken.mine, a->loop->mem, HV_WIRE_BUDGET, answer);
+  if (status == HV_OK || status == HV_VERSION)
+    learn(a, peer, answer, text);
+  if (status == HV_OK || text[0])
     return status;
   hv_addr_print_short(&a->link->to.addr, where);
-  if (status == HV_VERSION)
-    snprintf(text, HV_WORLD_TEXT_MAX, "%s speaks protocol version %u and this node %d: upgrade the older one", where,
-             answer->version, HV_PROTOCOL_VERSION);
-  else
-    snprintf(text, HV_WORLD_TEXT_MAX, "the answer of %s cannot be read: %s", where, hv_status_text(status));
+  snprintf(text, HV_WORLD_TEXT_MAX, "the answer of %s cannot be read: %s", where, hv_status_text(status));
   return status == HV_TOO_LARGE ? HV_MALFORMED : status;
 }
 
 /* Turns a refusal into the status and text of the call. */
 static hv_status refused(const hv_msg_refusal *refusal, char text[HV_WORLD_TEXT_MAX]) {
+  if (refusal->status == HV_VERSION && text[0])
+    return HV_VERSION; /* there is a sentence from this node's side */
   snprintf(text, HV_WORLD_TEXT_MAX, "%.*s", (int)refusal->text.size, (const char *)refusal->text.data);
   return refusal->status > HV_OK && refusal->status < HV_STATUS_COUNT ? refusal->status : HV_INTERNAL;
+}
+
+/* Sends the request. HV_NOMEM, HV_INTERNAL: no operation is under way. */
+static hv_status send_request(asked *a, hv_span bytes) {
+  hv_grpc_message *message = hv_grpc_message_new(a->loop->grpc, bytes, NULL);
+  a->who = !a->link->sure;
+  a->rpc = hv_grpc_call_new(a->link->channel, HV_GRPC_CALL, a->who);
+  if (!message || !a->rpc) {
+    hv_grpc_message_free(message);
+    return HV_NOMEM;
+  }
+  a->tries++;
+  return hv_grpc_call_ask(a->rpc, message, &a->op) ? HV_OK : HV_INTERNAL;
+}
+
+/* A refusal for the version alone: sends the request once more, in the version that is right by what is known now. */
+static int ask_again(asked *a, const hv_event *event) {
+  enum { TRIES = 2 };
+  hv_loop *loop = a->loop;
+  hv_peer_id peer = event->peer;
+  if (!hv_peer_is_known(&peer) && hv_grpc_call_peer(a->rpc, &peer) != HV_OK)
+    peer = a->call->to.id;
+  if (!hv_peer_is_known(&event->peer)) /* an older program refuses without saying what it speaks */
+    hv_spoken_refused(&loop->env, &peer, a->version);
+  uint32_t version = hv_spoken_choose(&loop->env, &peer, NULL);
+  if (!a->held.size || a->tries == TRIES || a->broken_off || !version || version == a->version)
+    return 0;
+  hv_grpc_call *before = a->rpc;
+  a->rpc = NULL;
+  loop->outgoing.size = 0;
+  hv_status status =
+      hv_wire_translate(hv_span_of(a->held.data, a->held.size), version, &loop->spoken.mine, loop->mem, &loop->outgoing);
+  if (status == HV_OK)
+    status = send_request(a, hv_span_of(loop->outgoing.data, loop->outgoing.size));
+  if (status != HV_OK) {
+    hv_grpc_call_free(a->rpc);
+    a->rpc = before;
+    return 0;
+  }
+  hv_grpc_call_free(before);
+  a->version = version;
+  return 1;
+}
+
+static void ask_free(asked *a) {
+  hv_grpc_call_free(a->rpc);
+  if (a->link)
+    hv_link_release(a->link);
+  hv_buf_fini(&a->held);
+  hv_mem_free(a);
+}
+
+/* Gives the call back with its result. */
+static void ask_ends(asked *a, hv_event *event) {
+  hv_loop *loop = a->loop;
+  a->call->world = NULL;
+  hv_ring_remove(&a->use.ring);
+  hv_timers_clear(&loop->deadlines, &a->deadline);
+  loop->n_asked--;
+  if (a->meets)
+    a->call->done(a->call, event);
+  else
+    hv_loop_deliver(loop, event);
 }
 
 static void ask_done(hv_grpc_op *op, int ok) {
   (void)ok; /* hv_link_explain gives the status */
   asked *a = HV_HOLDER(asked, op, op);
-  hv_loop *loop = a->loop;
   char text[HV_WORLD_TEXT_MAX];
   hv_event event = {.kind = HV_EVENT_CALL_DONE, .call = a->call, .text = text};
   hv_wire_msg answer = {0};
@@ -75,32 +152,44 @@ static void ask_done(hv_grpc_op *op, int ok) {
     event.status = who_answered(a, &event.peer, &event.cause, text);
   if (event.status == HV_OK) {
     event.cause = HV_CAUSE_OTHER;
-    event.status = read_answer(a, &answer, text);
+    event.status = read_answer(a, &event.peer, &answer, text);
     have_answer = event.status == HV_OK;
   }
   if (have_answer && answer.msg.kind == HV_MSG_REFUSAL)
     event.status = refused(&answer.msg.u.refusal, text);
+  int again = event.status == HV_VERSION && ask_again(a, &event);
   if (event.status == HV_OK) {
     event.msg = &answer.msg;
     a->call->to.id = event.peer;
   }
-  a->call->world = NULL;
-  hv_ring_remove(&a->use.ring);
-  hv_timers_clear(&loop->deadlines, &a->deadline);
-  loop->n_asked--;
-  hv_loop_deliver(loop, &event);
+  if (!again)
+    ask_ends(a, &event);
   if (have_answer)
     hv_wire_release(&answer);
-  hv_grpc_call_free(a->rpc);
-  hv_link_release(a->link);
-  hv_mem_free(a);
+  if (!again)
+    ask_free(a);
 }
 
 static void break_off(asked *a, hv_status why) {
   if (a->broken_off)
     return;
   a->broken_off = why;
-  hv_grpc_call_cancel(a->rpc);
+  if (a->rpc)
+    hv_grpc_call_cancel(a->rpc);
+}
+
+/* The peer has no version in common with this node: the call ends without a connection. */
+static void turned_away(hv_note *note) {
+  asked *a = HV_HOLDER(asked, away, note);
+  char text[HV_VERSIONS_TEXT_MAX];
+  hv_spoken_explain(&a->loop->env, &a->call->to.id, text);
+  hv_event event = {.kind = HV_EVENT_CALL_DONE, .call = a->call, .text = text, .status = HV_VERSION, .peer = a->call->to.id};
+  if (a->broken_off) {
+    event.status = a->broken_off;
+    text[0] = 0;
+  }
+  ask_ends(a, &event);
+  ask_free(a);
 }
 
 static void too_late(hv_timer *timer, const hv_event *event) {
@@ -112,53 +201,67 @@ static void link_dropped(hv_link_use *use) {
   break_off(HV_HOLDER(asked, use, use), HV_CANCELLED);
 }
 
-hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
-  hv_loop *loop = env->world;
+/* Encodes a request into loop->outgoing, and keeps a copy if it may be needed in another version. */
+static hv_status write_request(asked *a, const hv_msg *request) {
+  hv_loop *loop = a->loop;
+  const hv_versions *mine = &loop->spoken.mine;
+  loop->outgoing.size = 0;
+  hv_status status = hv_wire_write(request, a->version, mine, &loop->outgoing);
+  if (status == HV_OK && mine->lowest != mine->highest)
+    status = hv_buf_append(&a->held, loop->outgoing.data, loop->outgoing.size);
+  return status;
+}
+
+/* Starts a call in a version of the protocol; 0: ends it soon, with HV_VERSION. */
+static hv_status ask_begin(asked *a, const hv_msg *request) {
+  hv_loop *loop = a->loop;
+  if (!a->version)
+    return hv_inbox_put_note(&loop->inbox, &a->away);
+  hv_status status = write_request(a, request);
+  if (status == HV_OK)
+    status = hv_link_get(loop, &a->call->to, &a->link);
+  if (status == HV_OK &&
+      hv_timers_set(&loop->deadlines, &a->deadline, hv_clock_us() + a->call->timeout_ms * (uint64_t)1000) != HV_OK)
+    status = HV_NOMEM;
+  return status == HV_OK ? send_request(a, hv_span_of(loop->outgoing.data, loop->outgoing.size)) : status;
+}
+
+static hv_status ask(hv_loop *loop, hv_call *call, const hv_msg *request, int meets) {
   if (loop->phase >= HV_PHASE_ENDING)
     return HV_CLOSED;
-  loop->outgoing.size = 0;
-  hv_status status = hv_wire_write(request, &loop->outgoing);
-  if (status != HV_OK)
-    return status;
-  hv_link *link = NULL;
   asked *a = hv_mem_zalloc(loop->mem, sizeof *a);
-  hv_grpc_message *message = hv_grpc_message_new(loop->grpc, hv_span_of(loop->outgoing.data, loop->outgoing.size), NULL);
-  status = a && message ? hv_link_get(loop, &call->to, &link) : HV_NOMEM;
-  if (status != HV_OK)
-    goto out;
-  a->who = !link->sure;
-  a->rpc = hv_grpc_call_new(link->channel, HV_GRPC_CALL, a->who);
-  a->deadline = (hv_timer){.fire = too_late, .owner = a};
-  if (!a->rpc || hv_timers_set(&loop->deadlines, &a->deadline, hv_clock_us() + call->timeout_ms * (uint64_t)1000) != HV_OK) {
-    status = HV_NOMEM;
-    goto out;
-  }
+  if (!a)
+    return HV_NOMEM;
   a->op.done = ask_done;
   a->loop = loop;
-  a->link = link;
   a->call = call;
-  hv_ring_init(&a->use.ring);
+  a->meets = meets;
+  a->version = hv_spoken_choose(&loop->env, &call->to.id, NULL);
   a->use.dropped = link_dropped;
-  if (!hv_grpc_call_ask(a->rpc, message, &a->op)) {
-    message = NULL;
-    status = HV_INTERNAL;
-    goto out;
+  a->deadline = (hv_timer){.fire = too_late, .owner = a};
+  a->away.run = turned_away;
+  hv_ring_init(&a->use.ring);
+  hv_buf_init(&a->held, loop->mem, HV_GRPC_MESSAGE_MAX);
+  hv_status status = ask_begin(a, request);
+  if (status != HV_OK) {
+    hv_timers_clear(&loop->deadlines, &a->deadline);
+    ask_free(a);
+    return status;
   }
-  hv_ring_add(&link->calls, &a->use.ring);
+  if (a->link)
+    hv_ring_add(&a->link->calls, &a->use.ring);
   loop->n_asked++;
   call->world = a;
   return HV_OK;
+}
 
-out:
-  hv_grpc_message_free(message);
-  if (a) {
-    hv_timers_clear(&loop->deadlines, &a->deadline);
-    hv_grpc_call_free(a->rpc);
-  }
-  if (link)
-    hv_link_release(link);
-  hv_mem_free(a);
-  return status;
+hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request) {
+  return ask(env->world, call, request, 0);
+}
+
+hv_status hv_calls_meet(hv_loop *loop, hv_call *call) {
+  hv_msg echo = {.kind = HV_MSG_ECHO};
+  return ask(loop, call, &echo, 1);
 }
 
 void hv_calls_cancel(hv_env *env, hv_call *call) {
@@ -199,6 +302,14 @@ static void wait_for_one(hv_loop *loop) {
     loop->calls_waiting++;
   else
     hv_mem_free(v);
+}
+
+void hv_calls_know(hv_loop *loop, hv_caller *caller, const hv_addr *from) {
+  uint64_t connection = hv_guest_key(from);
+  if (caller->from == connection || (from->kind != HV_ADDR_IP4 && from->kind != HV_ADDR_IP6))
+    return;
+  caller->from = connection;
+  hv_door_know(loop->door, from);
 }
 
 void hv_calls_accept(hv_loop *loop) {
@@ -250,6 +361,34 @@ static void refuse(visit *v, hv_status status, const char *text) {
   leave(v, NULL, status, text);
 }
 
+/* Encodes the answer. NULL: *status says why. */
+static hv_grpc_message *write_answer(hv_loop *loop, const hv_msg *answer, uint32_t version, hv_status *status) {
+  loop->outgoing.size = 0;
+  *status = hv_wire_write(answer, version, &loop->spoken.mine, &loop->outgoing);
+  if (*status != HV_OK)
+    return NULL;
+  hv_grpc_message *message = hv_grpc_message_new(loop->grpc, hv_span_of(loop->outgoing.data, loop->outgoing.size), NULL);
+  *status = message ? HV_OK : HV_NOMEM;
+  return message;
+}
+
+/* The request is written in a version that this node does not speak. The refusal is a message, so that it names those that it
+ * does; the caller then asks again in one of them, or both know that there is none. */
+static void refuse_version(visit *v, const hv_versions *caller) {
+  hv_loop *loop = v->loop;
+  const hv_versions *mine = &loop->spoken.mine;
+  char text[HV_VERSIONS_TEXT_MAX];
+  hv_versions_refuse(mine, caller, text);
+  hv_msg refusal = {.kind = HV_MSG_REFUSAL, .u.refusal = {HV_VERSION, hv_span_of(text, strlen(text))}};
+  uint32_t common = hv_versions_common(mine, caller);
+  hv_status status;
+  hv_grpc_message *message = write_answer(loop, &refusal, common ? common : mine->lowest, &status);
+  if (message)
+    leave(v, message, HV_OK, "");
+  else
+    refuse(v, HV_VERSION, text);
+}
+
 static void accepted(hv_grpc_op *op, int ok) {
   visit *v = HV_HOLDER(visit, op, op);
   hv_loop *loop = v->loop;
@@ -291,18 +430,22 @@ static void greeted(hv_grpc_op *op, int ok) {
   hv_wire_msg msg = {0};
   hv_status status = hv_grpc_call_bytes(v->rpc, (size_t)size, &loop->scratch, &bytes);
   if (status == HV_OK)
-    status = hv_wire_read(bytes, loop->mem, HV_WIRE_BUDGET, &msg);
+    status = hv_wire_read(bytes, &loop->spoken.mine, loop->mem, HV_WIRE_BUDGET, &msg);
+  if (status == HV_OK || status == HV_VERSION)
+    hv_spoken_learn(&loop->env, &v->request.peer, &msg.speaks);
+  if (status == HV_VERSION) {
+    refuse_version(v, &msg.speaks);
+    return;
+  }
   if (status != HV_OK) {
     char text[HV_MSG_TEXT_MAX];
-    if (status == HV_VERSION)
-      snprintf(text, sizeof text, "this peer speaks protocol version %d and the caller %u: upgrade the older one",
-               HV_PROTOCOL_VERSION, msg.version);
-    else
-      snprintf(text, sizeof text, "the request cannot be read: %s", hv_status_text(status));
+    snprintf(text, sizeof text, "the request cannot be read: %s", hv_status_text(status));
     refuse(v, status, text);
     return;
   }
+  v->request.version = msg.version;
   hv_grpc_call_from(v->rpc, &v->request.from);
+  hv_calls_know(loop, v->caller, &v->request.from);
   move(v, ASKED, &loop->asked_of_us);
   hv_event event = {.kind = HV_EVENT_REQUEST, .request = &v->request, .msg = &msg.msg, .peer = v->request.peer};
   hv_loop_deliver(loop, &event);
@@ -314,12 +457,10 @@ void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
   visit *v = (visit *)request;
   if (loop->phase >= HV_PHASE_ENDED)
     return;
-  loop->outgoing.size = 0;
-  hv_status status = hv_wire_write(answer, &loop->outgoing);
-  hv_grpc_message *message =
-      status == HV_OK ? hv_grpc_message_new(loop->grpc, hv_span_of(loop->outgoing.data, loop->outgoing.size), NULL) : NULL;
+  hv_status status;
+  hv_grpc_message *message = write_answer(loop, answer, request->version, &status);
   if (!message) {
-    refuse(v, status == HV_OK ? HV_NOMEM : status, "the answer could not be written");
+    refuse(v, status, "the answer could not be written");
     return;
   }
   leave(v, message, HV_OK, "");

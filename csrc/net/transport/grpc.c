@@ -1,8 +1,8 @@
 #include "net/transport/grpc.h"
 
+#include "net/transport/acceptor.h"
 #include "net/transport/grpc_tls.h"
 #include "net/transport/handover.h"
-#include "net/transport/listen.h"
 #include "net/transport/loop.h"
 #include "net/transport/outage.h"
 #include "net/transport/trust.h"
@@ -41,7 +41,8 @@ struct hv_grpc {
   grpc_server *server;
   void *methods[HV_GRPC_METHODS];
   hv_grpc_op served; /* the server has shut down */
-  int n_bound, stopping, stopped;
+  void *acceptor;    /* gRPC's, by which the server takes connections */
+  int stopping, stopped;
   grpc_channel *nowhere; /* a call that never starts: an empty batch on it wakes the poll */
   grpc_call *bell;
   hv_grpc_op rung;
@@ -145,7 +146,6 @@ static const grpc_arg client_args[] = {
 };
 static const grpc_arg server_args[] = {
     COMMON_ARGS,
-    NUMBER(GRPC_ARG_ALLOW_REUSEPORT, 0), /* else two servers share a port in silence */
     NUMBER(GRPC_ARG_MAX_CONCURRENT_STREAMS, HV_GRPC_STREAMS_MAX),
     NUMBER(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000),
 };
@@ -205,6 +205,21 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
   return HV_OK;
 }
 
+/* The argument is a place that gRPC writes to: it is neither copied nor freed. */
+static void *same_place(void *place) {
+  return place;
+}
+
+static void leave_place(void *place) {
+  (void)place;
+}
+
+static int compare_places(void *a, void *b) {
+  return a < b ? -1 : a > b;
+}
+
+static const grpc_arg_pointer_vtable place_of_acceptor = {same_place, leave_place, compare_places};
+
 static hv_status make_server(hv_grpc *grpc) {
   if (grpc->insecure) {
     grpc->server_credentials = grpc_insecure_server_credentials_create();
@@ -219,45 +234,40 @@ static hv_status make_server(hv_grpc *grpc) {
   }
   grpc->quota = grpc_resource_quota_create("incoming");
   grpc_resource_quota_resize(grpc->quota, HV_GRPC_QUOTA);
-  grpc_arg args[N_SERVER_ARGS + 1];
+  grpc_arg args[N_SERVER_ARGS + 2];
   memcpy(args, server_args, sizeof server_args);
   args[N_SERVER_ARGS] = (grpc_arg){.type = GRPC_ARG_POINTER,
                                    .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
                                    .value.pointer = {grpc->quota, grpc_resource_quota_arg_vtable()}};
-  grpc->server = grpc_server_create(&(grpc_channel_args){N_SERVER_ARGS + 1, args}, NULL);
+  args[N_SERVER_ARGS + 1] =
+      (grpc_arg){.type = GRPC_ARG_POINTER, .key = (char *)HV_ACCEPTOR_NAME, .value.pointer = {&grpc->acceptor, &place_of_acceptor}};
+  grpc->server = grpc_server_create(&(grpc_channel_args){N_SERVER_ARGS + 2, args}, NULL);
   grpc_server_register_completion_queue(grpc->server, grpc->cq, NULL);
   for (int m = 0; m < HV_GRPC_METHODS; m++)
     grpc->methods[m] = grpc_server_register_method(grpc->server, method_names[m], NULL, GRPC_SRM_PAYLOAD_NONE, 0);
   return HV_OK;
 }
 
-hv_status hv_grpc_listen(hv_grpc *grpc, const hv_addr *addr, uint16_t *port, hv_error *err) {
-  char where[HV_ADDR_TEXT_MAX];
-  hv_addr to = *addr;
-  hv_addr_print_short(addr, where);
-  if (addr->kind != HV_ADDR_IP4 && addr->kind != HV_ADDR_IP6)
-    return hv_fail(err, HV_INVALID,
-                   "cannot listen on %s: it is not an IP address; give one of this machine, or 0.0.0.0 or [::] for all", where);
-  if (!grpc->server && make_server(grpc) != HV_OK)
-    return hv_fail(err, HV_NOMEM, "cannot listen on %s: no memory; raise the memory limit", where);
-  int error = hv_listen_try(&to, &to.port);
-  for (int tries = 0; error == 0 && tries < (addr->port ? 1 : 5); tries++) {
-    char target[HV_ADDR_TEXT_MAX];
-    int bound = grpc_server_add_http2_port(grpc->server, hv_addr_print_short(&to, target), grpc->server_credentials);
-    if (bound > 0) {
-      grpc->n_bound++;
-      *port = (uint16_t)bound;
-      return HV_OK;
-    }
-    to.port = addr->port;
-    error = hv_listen_try(&to, &to.port);
-  }
-  return hv_listen_explain(error, where, err);
+hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err) {
+  if (make_server(grpc) != HV_OK)
+    return hv_fail(err, HV_NOMEM, "cannot listen: no memory; raise the memory limit");
+  grpc_server_add_http2_port(grpc->server, HV_ACCEPTOR_NAME, grpc->server_credentials);
+  if (grpc->acceptor)
+    return HV_OK;
+  return hv_fail(
+      err, HV_UNSUPPORTED,
+      "cannot listen: gRPC %s takes no connections from this program (it has no external acceptor); install gRPC 1.51 or "
+      "later, or start as a client (client_mode=True)",
+      grpc_version_string());
 }
 
 void hv_grpc_serve(hv_grpc *grpc) {
-  if (grpc->n_bound)
+  if (grpc->server)
     grpc_server_start(grpc->server);
+}
+
+void hv_grpc_take(void *grpc, int fd) {
+  hv_acceptor_take(((hv_grpc *)grpc)->acceptor, fd);
 }
 
 int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us) {

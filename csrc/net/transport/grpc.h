@@ -1,6 +1,6 @@
 /* A wrapper of gRPC's C core: completion queue, credentials, channels, calls, and messages without copies.
  *
- * Room: net (uses base, core/env, identity, trust, listen). Only grpc.c and grpc_tls.c include gRPC. Deadlines, limits and the
+ * Room: net (uses base, core/env, identity, trust, acceptor). Only grpc.c and grpc_tls.c include gRPC. Deadlines, limits and the
  * meaning of errors are decided by loop, links, calls and streams. docs/design/wire.md, "Over gRPC", names the service and methods.
  * Owner: the caller frees channels and calls; an operation (hv_grpc_op) is embedded in the caller's struct.
  * Thread: one thread uses an hv_grpc and all that belongs to it. Any thread: hv_grpc_wake, and the release of payloads.
@@ -41,9 +41,12 @@ int hv_grpc_orphaned(void);
 /* insecure: without TLS. mem and identity are borrowed; mem must outlive every received payload. HV_NOMEM, HV_CRYPTO. */
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err);
 
-/* Binds an address; called before hv_grpc_serve. *port is the port that was bound. On failure err has a text. */
-hv_status hv_grpc_listen(hv_grpc *grpc, const hv_addr *addr, uint16_t *port, hv_error *err);
-void hv_grpc_serve(hv_grpc *grpc); /* starts to accept calls, if an address was bound */
+/* Makes the server, which listens on nothing: connections are given to it. HV_NOMEM; HV_UNSUPPORTED: by this gRPC none can be. */
+hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err);
+void hv_grpc_serve(hv_grpc *grpc); /* starts to serve calls, if there is a server */
+/* Takes a connected, non-blocking socket; between hv_grpc_serve and hv_grpc_stop_serving. One thread at a time, which may be
+ * another than the owner's. `grpc` is an hv_grpc. */
+void hv_grpc_take(void *grpc, int fd);
 
 /* Waits until until_us (monotonic) for one operation to complete and calls its `done`; 0: none did. */
 int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us);
@@ -51,7 +54,7 @@ int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us);
 /* Makes the poll return soon. Any thread, but not during or after hv_grpc_free. */
 void hv_grpc_wake(hv_grpc *grpc);
 
-/* Stops listening and cancels all incoming calls. Each hv_grpc_accept that still waits for a call completes with ok 0. */
+/* Ends all connections and cancels all incoming calls. Each hv_grpc_accept that still waits for a call completes with ok 0. */
 void hv_grpc_stop_serving(hv_grpc *grpc);
 
 /* Polls until no operation is under way, waits briefly for payloads that gRPC still holds, and frees. All calls and channels must

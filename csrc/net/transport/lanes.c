@@ -97,7 +97,7 @@ static void was_over(hv_grpc_op *op, int ok) {
 void hv_lanes_set_sockets(stream *s) {
   hv_addr at;
   hv_sockets *sockets = &s->loop->sockets;
-  if (s->n_lanes == 1 && !s->paced)
+  if ((s->n_lanes == 1 && !s->paced) || s->asking)
     return;
   for (size_t i = 0; i < (s->link ? 1 : s->n_lanes); i++) { /* all outgoing lanes have one remote address */
     hv_grpc_call_from(s->lanes[i]->rpc, &at);

@@ -5,33 +5,79 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-int hv_listen_try(const hv_addr *addr, uint16_t *port) {
-  struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(addr->port)};
-  struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(addr->port)};
-  int is_six = addr->kind == HV_ADDR_IP6, one = 1, error = 0;
-  struct sockaddr *to = is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four;
-  socklen_t size = is_six ? sizeof six : sizeof four;
-  memcpy(is_six ? (void *)&six.sin6_addr : (void *)&four.sin_addr, addr->host.ip, is_six ? 16 : 4);
-  int fd = socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+enum { TCP_SILENCE_MS = 5000 }; /* unanswered data for so long ends a connection, as a keepalive's ping does */
+
+static int bind_to(int family, const struct sockaddr *to, socklen_t size, int both, int *out) {
+  int one = 1, none = 0, silence = TCP_SILENCE_MS;
+  int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0)
     return errno;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (bind(fd, to, size) != 0 || listen(fd, 1) != 0 || getsockname(fd, to, &size) != 0)
-    error = errno;
-  else
-    *port = ntohs(is_six ? six.sin6_port : four.sin_port);
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* what is accepted inherits it */
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof silence);
+  if (family == AF_INET6)
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, both ? &none : &one, sizeof one);
+  if (bind(fd, to, size) == 0 && listen(fd, SOMAXCONN) == 0) {
+    *out = fd;
+    return 0;
+  }
+  int error = errno;
   close(fd);
   return error;
 }
 
+int hv_listen_bind(const hv_addr *addr, uint16_t *port, int *out) {
+  struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(addr->port)};
+  struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(addr->port)};
+  int everywhere = hv_addr_is_unspecified(addr), error = EAFNOSUPPORT;
+  if (addr->kind == HV_ADDR_IP4)
+    memcpy(&four.sin_addr, addr->host.ip, 4);
+  else
+    memcpy(&six.sin6_addr, addr->host.ip, 16);
+  if (everywhere || addr->kind == HV_ADDR_IP6)
+    error = bind_to(AF_INET6, (const struct sockaddr *)&six, sizeof six, everywhere, out);
+  if (addr->kind == HV_ADDR_IP4 ? !everywhere || error == EAFNOSUPPORT || error == EADDRNOTAVAIL : 0)
+    error = bind_to(AF_INET, (const struct sockaddr *)&four, sizeof four, 0, out);
+  if (error)
+    return error;
+  struct sockaddr_storage bound = {0};
+  socklen_t size = sizeof bound;
+  hv_addr at;
+  if (getsockname(*out, (struct sockaddr *)&bound, &size) != 0 || !hv_listen_read_sockaddr((const struct sockaddr *)&bound, &at)) {
+    close(*out);
+    return EIO;
+  }
+  *port = at.port;
+  return 0;
+}
+
+int hv_listen_read_sockaddr(const struct sockaddr *from, hv_addr *out) {
+  static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+  *out = (hv_addr){.kind = HV_ADDR_NONE};
+  if (from->sa_family == AF_INET) {
+    const struct sockaddr_in *four = (const struct sockaddr_in *)from;
+    out->kind = HV_ADDR_IP4;
+    out->port = ntohs(four->sin_port);
+    memcpy(out->host.ip, &four->sin_addr, 4);
+  } else if (from->sa_family == AF_INET6) {
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
+    const uint8_t *ip = six->sin6_addr.s6_addr;
+    int is_four = memcmp(ip, mapped, sizeof mapped) == 0;
+    out->kind = is_four ? HV_ADDR_IP4 : HV_ADDR_IP6;
+    out->port = ntohs(six->sin6_port);
+    memcpy(out->host.ip, is_four ? ip + 12 : ip, is_four ? 4 : 16);
+  }
+  return out->kind != HV_ADDR_NONE;
+}
+
 hv_status hv_listen_explain(int error, const char *where, hv_error *err) {
   switch (error) {
-  case 0: /* free for the hand that tried, but not for gRPC, which takes both families of 0.0.0.0 */
   case EADDRINUSE:
     return hv_fail(err, HV_IN_USE,
                    "cannot listen on %s: another program (or node) already does; choose another port, or 0 for any free one",

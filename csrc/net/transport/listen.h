@@ -1,6 +1,6 @@
-/* Information about listening that gRPC does not give: why a bind failed, and the addresses at which a listener is reachable.
+/* Listening: a socket on an address, why there is none, and the addresses at which others reach it.
  *
- * Room: net (uses core/addr). Used by grpc (errors of binds) and loop (addresses to announce).
+ * Room: net (uses core/addr). Used by door (sockets) and loop (addresses to announce).
  * Thread: any; no state.
  */
 #ifndef HV_NET_LISTEN_H
@@ -8,10 +8,16 @@
 
 #include "core/addr.h"
 
-/* Binds addr (an IP address) and closes the socket again. Returns 0 and the port (for port 0: a free one), or errno. */
-int hv_listen_try(const hv_addr *addr, uint16_t *port);
+struct sockaddr;
 
-/* The status and error text for an errno of a bind; 0: hv_listen_try could bind the address, but gRPC could not. */
+/* A non-blocking socket that listens on addr (an IP address; an unspecified one listens in both families, if the machine has both).
+ * Returns 0 and the port (for port 0: a free one), or errno. */
+int hv_listen_bind(const hv_addr *addr, uint16_t *port, int *fd);
+
+/* Reads an address of the system, with IPv4 in IPv6 as IPv4. False: it is of another family. */
+int hv_listen_read_sockaddr(const struct sockaddr *from, hv_addr *out);
+
+/* The status and error text for an errno of a bind. */
 hv_status hv_listen_explain(int error, const char *where, hv_error *err);
 
 /* True if one of the n_before addresses in `asked`, bound to `ports`, already listens on addr; then *port is its port. An

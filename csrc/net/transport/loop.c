@@ -1,5 +1,6 @@
 #include "net/transport/loop.h"
 
+#include "net/transport/door.h"
 #include "net/transport/listen.h"
 #include "net/transport/world.h"
 
@@ -90,6 +91,21 @@ static void job_ran(void *arg, hv_job *job) {
   hv_inbox_put_job(&((hv_loop *)arg)->inbox, job);
 }
 
+/* The server, and the door that gives it its connections; neither of both for a node that only dials out. */
+static hv_status make_door(hv_loop *loop, const hv_loop_config *config, hv_error *err) {
+  if (config->n_listen == 0)
+    return HV_OK;
+  hv_door_config door = {.mem = loop->mem,
+                         .log = loop->log,
+                         .insecure = loop->insecure,
+                         .greeting_ms = config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS,
+                         .known = config->connections,
+                         .take = hv_grpc_take,
+                         .arg = loop->grpc};
+  hv_status status = hv_grpc_make_server(loop->grpc, err);
+  return status == HV_OK ? hv_door_new(&door, &loop->door, err) : status;
+}
+
 static hv_status bind_all(hv_loop *loop, const hv_loop_config *config, hv_error *err) {
   if (config->n_listen > HV_LOOP_LISTEN_MAX)
     return hv_fail(err, HV_INVALID, "cannot listen on so many addresses: the limit is %d; give fewer", HV_LOOP_LISTEN_MAX);
@@ -97,7 +113,7 @@ static hv_status bind_all(hv_loop *loop, const hv_loop_config *config, hv_error 
   for (size_t i = 0; i < config->n_listen; i++) {
     hv_addr addr = config->listen[i];
     if (!hv_listen_covered(config->listen, i, &addr, ports, &addr.port)) {
-      hv_status status = hv_grpc_listen(loop->grpc, &addr, &addr.port, err);
+      hv_status status = hv_door_listen(loop->door, &addr, &addr.port, err);
       if (status != HV_OK)
         return status;
     }
@@ -113,6 +129,7 @@ static void fill_env(hv_loop *loop) {
       .world = loop,
       .mem = loop->mem,
       .log = loop->log,
+      .spoken = &loop->spoken,
       .now_us = env_now,
       .random = env_random,
       .timer_set = env_timer_set,
@@ -166,8 +183,13 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   hv_status status = hv_timers_reserve(&loop->timers, SPARE_TIMERS);
   if (status != HV_OK)
     hv_fail(err, status, "cannot start a node: no memory; raise the memory limit");
+  if (status == HV_OK && (status = hv_spoken_init(&loop->spoken, loop->mem, &config->versions)) != HV_OK)
+    hv_fail(err, status, "cannot start a node: versions %u to %u of the protocol are no range; use 1 or more, the lowest first",
+            config->versions.lowest, config->versions.highest);
   if (status == HV_OK)
     status = hv_grpc_new(loop->mem, loop->identity, loop->insecure, &loop->grpc, err);
+  if (status == HV_OK)
+    status = make_door(loop, config, err);
   if (status == HV_OK)
     status = bind_all(loop, config, err);
   if (status == HV_OK)
@@ -270,6 +292,8 @@ static void end(hv_loop *loop) {
   hv_timers_fini(&loop->timers);
   hv_links_forget(loop, NULL);
   hv_streams_end(loop);
+  if (loop->door)
+    hv_door_close(loop->door);
   hv_grpc_stop_serving(loop->grpc);
   cancel_jobs(loop, hv_pool_stop(loop->pool));
   while (loop->n_asked || loop->n_streams || loop->n_jobs) {
@@ -299,7 +323,6 @@ static void *live(void *arg) {
   hv_loop *loop = arg;
   loop->phase = HV_PHASE_RUNNING;
   loop->tick_us = hv_clock_us() + TICK_US;
-  hv_grpc_serve(loop->grpc);
   hv_calls_accept(loop);
   hv_streams_accept(loop);
   hv_event start = {.kind = HV_EVENT_START, .addrs = loop->addrs, .n_addrs = loop->n_addrs};
@@ -320,6 +343,9 @@ static void *live(void *arg) {
 
 hv_status hv_loop_run(hv_loop *loop, const hv_core *core, hv_error *err) {
   loop->core = *core;
+  hv_grpc_serve(loop->grpc); /* what comes now waits for the thread */
+  if (loop->door && hv_door_open(loop->door, err) != HV_OK)
+    return HV_IO;
   int error = pthread_create(&loop->thread, NULL, live, loop);
   if (error)
     return hv_fail(err, HV_IO, "cannot start the hive thread: %s; raise the limit on processes (ulimit -u)", strerror(error));
@@ -359,6 +385,7 @@ void hv_loop_free(hv_loop *loop) {
   hv_inbox_load left;
   hv_inbox_take(&loop->inbox, 1, &left);
   loop->phase = HV_PHASE_ENDED;
+  hv_door_free(loop->door);
   size_t lent = loop->grpc ? hv_grpc_free(loop->grpc) : 0;
   if (lent)
     hv_log_write(loop->log, hv_clock_us(), HV_LOG_WARN, "net", "left_behind",
@@ -366,6 +393,7 @@ void hv_loop_free(hv_loop *loop) {
   hv_timers_fini(&loop->timers);
   hv_timers_fini(&loop->deadlines);
   hv_callers_fini(&loop->callers);
+  hv_spoken_fini(&loop->spoken);
   hv_sockets_forget(&loop->sockets);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);

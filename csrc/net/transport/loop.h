@@ -15,6 +15,7 @@
 #define HV_NET_LOOP_H
 
 #include "core/env.h"
+#include "core/versions.h"
 #include "net/identity.h"
 
 #define HV_LOOP_GRACE_MS 500
@@ -40,10 +41,12 @@ typedef struct hv_loop_config {
   int insecure;                /* no TLS: identities are not verified */
   const hv_addr *listen;       /* empty: the node only dials out */
   size_t n_listen;
+  size_t connections;                        /* of peers that call, at a time; 0: HV_DOOR_KNOWN (net/transport/door.h) */
   uint32_t greeting_ms;                      /* 0: HV_LOOP_GREETING_MS */
   uint32_t answer_ms;                        /* 0: HV_LOOP_ANSWER_MS */
   unsigned lanes;                            /* connections of each heavy stream; 0: 1, or HV_LOOP_LANES over a lossy link */
   unsigned pool_threads;                     /* 0: number of processors, at most 8 */
+  hv_versions versions;                      /* of the protocol that it speaks; zeros: those of this code */
   void (*ended)(void *arg, const char *why); /* called last on the hive thread, also if the node ended by itself; may be NULL */
   void *arg;
 } hv_loop_config;

@@ -33,7 +33,9 @@ void hv_stream_break_off(stream *s, hv_status why, const char *text) {
   if (s->state == CLOSING)
     return;
   closing(s, why, text);
-  for (size_t i = 0; i < s->n_lanes; i++)
+  if (s->asking)
+    hv_calls_cancel(&s->loop->env, &s->meets);
+  for (size_t i = 0; i < s->n_lanes && !s->asking; i++)
     hv_grpc_call_cancel(s->lanes[i]->rpc);
 }
 

@@ -84,6 +84,10 @@ struct stream {
   uint8_t paced;                           /* True once core has set a pace */
   uint8_t starved;                         /* True if core got HV_BUSY and expects STREAM_READY */
   uint8_t ending;                          /* True if core has half-closed it */
+  uint8_t told, heard;                     /* a message with this node's versions was queued; the first message of the peer came */
+  uint8_t asking;                          /* True while the peer is asked for its versions; there is no gRPC call yet */
+  hv_call meets;                           /* that call */
+  struct held *held, **last_held;          /* the first message and those that core sends meanwhile */
   lane *lost;                              /* the first lane that failed: its call has the reason; NULL: none */
   hv_status why;                           /* reason if this side ended the stream; else HV_OK */
   char why_text[HV_STREAM_TEXT];

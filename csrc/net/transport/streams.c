@@ -26,6 +26,7 @@ static stream *make(hv_loop *loop) {
   hv_ring_init(&s->of_link.ring);
   s->of_link.dropped = link_dropped;
   s->reports = &reports;
+  s->last_held = &s->held;
   s->window = hv_window_new(loop->mem, WINDOW_BYTES, &loop->inbox, s, room_again);
   if (s->window && hv_lane_new(s))
     return s;
@@ -38,6 +39,37 @@ static void drop_pieces(stream *s) {
   while (s->n_pieces)
     hv_payload_release(s->pieces[--s->n_pieces]);
   s->pieces_size = 0;
+}
+
+/* A message that waits until the peer has said what it speaks. */
+typedef struct held {
+  struct held *next;
+  hv_payload *payload;
+  size_t size;
+  uint8_t bytes[]; /* by hv_wire_write */
+} held;
+
+static void drop_held(stream *s) {
+  for (held *h; (h = s->held); hv_mem_free(h)) {
+    s->held = h->next;
+    hv_payload_release(h->payload);
+  }
+  s->last_held = &s->held;
+}
+
+static hv_status hold(stream *s, const hv_msg *header, hv_payload *payload) {
+  hv_buf *out = &s->loop->outgoing;
+  out->size = 0;
+  hv_status status = hv_wire_write(header, s->face.version, NULL, out);
+  held *h = status == HV_OK ? hv_mem_alloc(s->loop->mem, sizeof *h + out->size) : NULL;
+  if (!h)
+    return status == HV_OK ? HV_NOMEM : status;
+  *h = (held){.payload = payload ? hv_payload_keep(payload) : NULL, .size = out->size};
+  memcpy(h->bytes, out->data, out->size);
+  *s->last_held = h;
+  s->last_held = &h->next;
+  s->bytes += out->size + (payload ? payload->size : 0);
+  return HV_OK;
 }
 
 void hv_streams_pace(hv_env *env, hv_stream *face, uint64_t rate) {
@@ -54,6 +86,7 @@ static void stream_free(stream *s) {
   hv_stream_drop_queue(s);
   drop_pieces(s);
   hv_mem_free(s->pieces);
+  drop_held(s);
   hv_ring_remove(&s->all);
   hv_ring_remove(&s->of_link.ring);
   hv_window_leave(s->window);
@@ -79,6 +112,8 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
                 (told == HV_CANCELLED || told == HV_NOT_FOUND); /* the peer cancelled the stream, or refused a lane that joins it */
   if (s->link && !by_peer)
     status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, cause, text);
+  if (status == HV_VERSION)
+    hv_spoken_refused(&s->loop->env, &s->face.peer, s->face.version);
   if (status == HV_OK) {
     snprintf(text, HV_WORLD_TEXT_MAX, "the other side ended the stream early");
     *cause = by_peer ? HV_CAUSE_OTHER : HV_CAUSE_CONNECTION_LOST;
@@ -91,9 +126,10 @@ static void close_if_done(stream *s) {
   if (!hv_lanes_idle(s))
     return;
   char text[HV_WORLD_TEXT_MAX];
-  if (s->pace)
+  int began = s->lanes[0]->rpc != NULL;
+  if (s->pace && began)
     hv_streams_pace(&s->loop->env, &s->face, 0);
-  if (s->link && s->loop->phase < HV_PHASE_ENDING)
+  if (s->link && began && s->loop->phase < HV_PHASE_ENDING)
     hv_link_measure(s->link, s->lanes[0]->rpc);
   hv_event event = {.kind = HV_EVENT_STREAM_CLOSED, .stream = &s->face, .text = text, .peer = s->face.peer};
   event.status = how_it_ended(s, &event.cause, text);
@@ -116,7 +152,8 @@ static hv_status write_head(stream *s, const hv_msg *header) {
   static const uint8_t number[4]; /* set by push_frame */
   s->loop->outgoing.size = 0;
   hv_status status = s->numbered ? hv_buf_append(&s->loop->outgoing, number, sizeof number) : HV_OK;
-  return status == HV_OK ? hv_wire_write_bulk(header, &s->loop->outgoing) : status;
+  const hv_versions *speaks = s->told ? NULL : &s->loop->spoken.mine;
+  return status == HV_OK ? hv_wire_write_bulk(header, s->face.version, speaks, &s->loop->outgoing) : status;
 }
 
 /* Queues one frame: the bytes in loop->outgoing, then the payload. */
@@ -174,11 +211,15 @@ hv_status hv_streams_send(hv_env *env, hv_stream *face, const hv_msg *header, hv
     s->starved = 1;
     return HV_BUSY;
   }
+  if (s->asking)
+    return hold(s, header, payload);
   hv_status status = write_head(s, header);
   if (status == HV_OK)
     status = push(s, payload);
-  if (status == HV_OK)
+  if (status == HV_OK) {
+    s->told = 1;
     hv_lanes_pump(s);
+  }
   return status;
 }
 
@@ -229,11 +270,24 @@ static hv_status deliver(stream *s, const hv_wire_msg *header, hv_payload *paylo
   return HV_OK;
 }
 
+/* Reads a header. All messages of a stream are written in the version of the first one. The first message of each side also tells
+ * what that side speaks. */
 static hv_status read_header(stream *s, hv_span bytes, hv_wire_msg *out, char text[HV_STREAM_TEXT]) {
-  hv_status status = hv_wire_read(bytes, s->loop->mem, HV_WIRE_BUDGET, out);
-  if (status == HV_VERSION)
-    snprintf(text, HV_STREAM_TEXT, "the peer speaks protocol version %u, this one speaks %d: upgrade the older one", out->version,
-             HV_PROTOCOL_VERSION);
+  const hv_versions *mine = &s->loop->spoken.mine;
+  int opens = s->state == GREETING;
+  hv_versions of_stream = hv_versions_plain(s->face.version);
+  hv_status status = hv_wire_read(bytes, opens ? mine : &of_stream, s->loop->mem, HV_WIRE_BUDGET, out);
+  int told = status == HV_OK || status == HV_VERSION;
+  if (told && !s->heard)
+    hv_spoken_learn(&s->loop->env, &s->face.peer, &out->speaks);
+  s->heard = 1;
+  if (status == HV_OK && opens)
+    s->face.version = out->version;
+  if (status == HV_VERSION && opens)
+    hv_versions_refuse(mine, &out->speaks, text);
+  else if (status == HV_VERSION)
+    snprintf(text, HV_STREAM_TEXT, "the peer sent a message in version %u of the protocol on a stream of version %u", out->version,
+             s->face.version);
   return status;
 }
 
@@ -329,14 +383,11 @@ static void message_came(lane *l, size_t skip, int more) {
 /* ---- opening ---- */
 
 /* Creates the call of an outgoing stream, and queues the first message. */
-static hv_status begin(stream *s, const hv_target *to, const hv_msg *first, int heavy) {
+static hv_status begin(stream *s, const hv_msg *first) {
   lane *l = s->lanes[0];
   hv_grpc_lane token = {0};
-  hv_status status = hv_link_get(s->loop, to, &s->link);
-  if (status != HV_OK)
-    return status;
-  s->numbered = heavy && hv_lanes_wanted(s) > 1;
-  status = write_head(s, first);
+  s->numbered = s->face.on->heavy && hv_lanes_wanted(s) > 1;
+  hv_status status = write_head(s, first);
   if (status == HV_OK && !(l->rpc = hv_grpc_call_new(s->link->channel, HV_GRPC_BULK, 1)))
     status = HV_NOMEM;
   if (status != HV_OK)
@@ -347,57 +398,134 @@ static hv_status begin(stream *s, const hv_target *to, const hv_msg *first, int 
     hv_grpc_call_say_lane(l->rpc, &token);
   }
   status = push(s, NULL);
+  s->told = 1;
   return status != HV_OK || hv_grpc_call_end(l->rpc, &l->over) ? status : HV_INTERNAL;
+}
+
+static void run(stream *s) {
+  lane *l = s->lanes[0];
+  hv_lanes_pump(s);
+  l->greeting = (uint8_t)hv_grpc_call_hello(l->rpc, &l->said_hello);
+}
+
+/* Queues what was held, in the version of the stream; the first message begins it. */
+static hv_status send_held(stream *s) {
+  hv_loop *loop = s->loop;
+  hv_status status = HV_OK;
+  s->bytes = 0;
+  for (held *h = s->held; h && status == HV_OK; h = h->next) {
+    hv_wire_msg msg;
+    status = hv_wire_read(hv_span_of(h->bytes, h->size), &loop->spoken.mine, loop->mem, HV_WIRE_BUDGET, &msg);
+    if (status != HV_OK)
+      break;
+    status = h == s->held ? begin(s, &msg.msg) : write_head(s, &msg.msg);
+    if (status == HV_OK && h != s->held)
+      status = push(s, h->payload);
+    hv_wire_release(&msg);
+  }
+  drop_held(s);
+  return status;
+}
+
+/* Begins the stream in the version that is right by what the peer has answered. */
+static hv_status begin_met(stream *s, const hv_event *event) {
+  s->face.version = event->status == HV_OK ? hv_spoken_choose(&s->loop->env, &event->peer, NULL) : 0;
+  if (!s->face.version)
+    return event->status == HV_OK ? HV_VERSION : event->status;
+  s->face.peer = event->peer;
+  return send_held(s);
+}
+
+/* The peer was asked for its versions: begins the stream, or ends it. */
+static void met(hv_call *call, const hv_event *event) {
+  stream *s = call->owner;
+  lane *l = s->lanes[0];
+  s->asking = 0;
+  hv_status status = s->state == CLOSING ? HV_CANCELLED : begin_met(s, event);
+  if (status == HV_OK) {
+    l->is_over = 0;
+    run(s);
+    message_sent(s); /* core may send more now */
+    return;
+  }
+  if (s->state != CLOSING) {
+    s->why = status;
+    snprintf(s->why_text, sizeof s->why_text, "%s", event->text[0] ? event->text : hv_status_text(status));
+    hv_stream_drop_queue(s);
+    hv_stream_move(s, CLOSING);
+  }
+  close_if_done(s);
+}
+
+/* This node does not know in which version to write to the peer: the stream has no gRPC call until it has asked. */
+static hv_status meet(stream *s, const hv_target *to, const hv_msg *first) {
+  enum { PATIENCE_MS = 10000 };
+  hv_status status = hold(s, first, NULL);
+  s->asking = 1;
+  s->lanes[0]->is_over = 1;
+  s->meets = (hv_call){.done = met, .owner = s, .to = *to, .timeout_ms = PATIENCE_MS};
+  return status == HV_OK ? hv_calls_meet(s->loop, &s->meets) : status;
 }
 
 hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
                           hv_stream **out) {
   hv_loop *loop = env->world;
-  if (loop->phase >= HV_PHASE_ENDING)
-    return HV_CLOSED;
+  int sure;
+  uint32_t version = hv_spoken_choose(env, &to->id, &sure);
+  if (loop->phase >= HV_PHASE_ENDING || !version)
+    return version ? HV_CLOSED : HV_VERSION;
   stream *s = make(loop);
   if (!s)
     return HV_NOMEM;
-  hv_status status = begin(s, to, first, on->heavy);
+  s->state = OPEN;
+  s->face = (hv_stream){.on = on, .owner = owner, .peer = to->id, .version = version};
+  hv_status status = hv_link_get(loop, to, &s->link);
+  if (status == HV_OK)
+    status = sure ? begin(s, first) : meet(s, to, first);
   if (status != HV_OK) {
     stream_free(s);
     return status;
   }
-  s->state = OPEN;
-  s->face.on = on;
-  s->face.owner = owner;
-  s->face.peer = to->id;
   hv_ring_add(&loop->streams_open, &s->all);
   hv_ring_add(&s->link->streams, &s->of_link.ring);
   loop->n_streams++;
-  hv_lanes_pump(s);
-  s->lanes[0]->greeting = (uint8_t)hv_grpc_call_hello(s->lanes[0]->rpc, &s->lanes[0]->said_hello);
+  if (sure)
+    run(s);
   *out = &s->face;
   return HV_OK;
 }
 
-/* An incoming call: opens a stream, joins another one as a lane, or is refused. */
-static void greet(stream *s) {
-  lane *l = s->lanes[0];
+/* An incoming call of a caller that is counted: opens a stream, or joins another one as a lane. True: the lane has left `s`. */
+static int take_in(stream *s, lane *l) {
   hv_grpc_lane said;
+  hv_addr from;
+  hv_grpc_call_from(l->rpc, &from);
+  hv_calls_know(s->loop, l->caller, &from);
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
-  if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
-    hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
-  } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
-    hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
-  } else if (status == HV_MALFORMED) {
+  if (status == HV_MALFORMED) {
     hv_stream_refuse(s, status, "the header hv-lane-bin cannot be read");
   } else if (status == HV_OK && said.joins) {
-    if (hv_lane_join(l, &said)) {
-      stream_free(s);
-      return;
-    }
+    if (hv_lane_join(l, &said))
+      return 1;
     hv_stream_refuse(s, HV_NOT_FOUND, "there is no such stream");
   } else {
     s->numbered = status == HV_OK;
     if (s->numbered)
       memcpy(s->token, said.token, sizeof s->token);
     hv_lane_read_on(l);
+  }
+  return 0;
+}
+
+static void greet(stream *s) {
+  lane *l = s->lanes[0];
+  if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
+    hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
+  } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
+    hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
+  } else if (take_in(s, l)) {
+    stream_free(s);
+    return;
   }
   close_if_done(s);
 }

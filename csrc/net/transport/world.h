@@ -9,8 +9,10 @@
 #ifndef HV_NET_WORLD_H
 #define HV_NET_WORLD_H
 
+#include "core/peers/spoken.h"
 #include "net/clock.h"
 #include "net/transport/callers.h"
+#include "net/transport/door.h"
 #include "net/transport/grpc.h"
 #include "net/transport/inbox.h"
 #include "net/transport/loop.h"
@@ -96,7 +98,11 @@ void hv_links_tick(hv_loop *loop); /* drops unused links; called every second */
 /* ---- calls.c: unary calls; the functions with hv_env fill it ---- */
 hv_status hv_calls_ask(hv_env *env, hv_call *call, const hv_msg *request);
 void hv_calls_cancel(hv_env *env, hv_call *call);
+/* Asks a peer for its versions, which go to hv_env.spoken. `done` is called outside of steps of core. */
+hv_status hv_calls_meet(hv_loop *loop, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
+/* A peer called on the connection from that address: the door keeps it before those on which nobody has called. */
+void hv_calls_know(hv_loop *loop, hv_caller *caller, const hv_addr *from);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
 void hv_calls_end(hv_loop *loop);    /* frees the incoming calls that core has not answered */
@@ -116,12 +122,14 @@ void hv_streams_end(hv_loop *loop);  /* cancels all streams */
 /* ---- the loop ---- */
 struct hv_loop {
   hv_env env;
+  hv_spoken spoken;
   hv_mem *mem;
   hv_log *log;
   const hv_identity *identity;
   int insecure;
   uint64_t greeting_us, answer_us; /* longest wait for the first message of a call; for an answer to be read */
   hv_grpc *grpc;
+  hv_door *door; /* NULL: the node only dials out */
   hv_pool *pool;
   hv_timers timers;    /* of core */
   hv_timers deadlines; /* of outgoing calls */

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from hivemind_c._lightning import namespaces
+from hivemind_c.optim.epoch_ledger import OnEpoch
+from hivemind_c.optim.epoch_record import EpochRecord
 from hivemind_c.optim.speed import Speed
 
 # for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
@@ -28,6 +30,26 @@ def figures(progress: Any, speed: Speed) -> Dict[str, float]:
         "global_epoch": float(progress.epoch),
         "swarm_samples_per_second": speed.look(progress),
     }
+
+
+def log_epochs(strategy: Any, trainer: Any, then: Optional[OnEpoch]) -> OnEpoch:
+    """A function that gives the EpochRecord of each epoch to the strategy, to the Trainer's loggers and the program.
+
+    Args:
+        strategy: The HivemindStrategy.
+        trainer: Its Trainer.
+        then: Function of the program. None: there is none.
+    """
+
+    def on_epoch(record: EpochRecord) -> None:
+        strategy._last_record = record
+        known = {f"hivemind/{name}": float(value) for name, value in record.numbers().items() if value is not None}
+        for logger in trainer.loggers:
+            logger.log_metrics(known, step=trainer.fit_loop.epoch_loop._batches_that_stepped)
+        if then is not None:
+            then(record)
+
+    return on_epoch
 
 
 def gathered(samples: int, target: int) -> str:

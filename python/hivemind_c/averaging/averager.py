@@ -13,7 +13,18 @@ import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
 from hivemind_c import _notebook
-from hivemind_c.averaging.checks import epoch_bytes, epoch_number, ms, packed, seconds, stall_of, vector_size
+from hivemind_c.averaging.announcements import Announcements
+from hivemind_c.averaging.checks import (
+    epoch_bytes,
+    epoch_number,
+    most_weight,
+    ms,
+    packed,
+    seconds,
+    stall_of,
+    vector_size,
+    weight_of,
+)
 from hivemind_c.averaging.control import Gathered, StepControl
 from hivemind_c.averaging.settings import AveragerSettings
 from hivemind_c.averaging.staging import Staging
@@ -47,7 +58,7 @@ def made_apart(apart: bool = True) -> Iterator[None]:
         _apart.reset(token)
 
 
-class DecentralizedAverager(AveragerSettings, StateExchange):
+class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
     """Averages tensors with those of all peers that have the same prefix, shapes and dtypes.
 
     It can be used from any thread. docs/reference/averager.md explains groups, rounds and failures.
@@ -73,6 +84,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         tensor_infos: One CompressionInfo for each tensor, by which an adaptive compression chooses.
         bandwidth: Bandwidth of this peer in bytes per second, if known. Rounds measure it later. None: unknown.
         min_vector_size: Fewest values that a member reduces, in groups hosted by this peer. A smaller part becomes 0.
+        weight_max: Largest weight with which a member counts. All members need the same. None: no limit.
         auxiliary: Help other peers to average, and contribute nothing.
         allow_state_sharing: Let joining peers download the state. None: True unless in client mode or auxiliary.
         declare_state_period: Seconds between two announcements of an offered state.
@@ -80,6 +92,8 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         daemon: Accepted without effect.
         shutdown_timeout: Accepted without effect.
     """
+
+    _sections: Sequence[int] = ()  # indices of tensors that share no chunk with the tensor before
 
     def __init__(
         self,
@@ -104,6 +118,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
         tensor_infos: Optional[Sequence[CompressionInfo]] = None,
         bandwidth: Optional[float] = None,
         min_vector_size: int = 0,
+        weight_max: Optional[float] = None,
         auxiliary: bool = False,
         allow_state_sharing: Optional[bool] = None,
         declare_state_period: float = 30,
@@ -138,6 +153,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             compression,
             tensor_infos,
             min(part_size_bytes // 4, CHUNK_VALUES_MAX) if averaging_alpha == 1 and not auxiliary else 0,
+            self._sections,
         )
         self._staging = Staging(self._tensors)
         self._bits = initial_group_bits
@@ -151,6 +167,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             request_ms=ms(request_timeout, "request_timeout"),
             min_vector=vector_size(min_vector_size),
             bandwidth=bandwidth or 0,
+            weight_max=most_weight(weight_max),
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
         )
@@ -167,7 +184,9 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             part_size_bytes=part_size_bytes,
             min_vector_size=min_vector_size,
             averaging_alpha=averaging_alpha,
+            weight_max=weight_max,
         )
+        self._setup = b""  # what members of its groups must have in common besides tensors
         self._own_node: Optional[Node] = None
         self._averager: Optional[_hivemind_c.Averager] = None
         self._holder: Optional[int] = None  # the thread within get_tensors
@@ -190,9 +209,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                 _notebook.replace(self._is_in_the_way, f"the averager {self._prefix!r}")
                 if self._client_mode and not self._dht.client_mode:  # a node of its own, which only dials out
                     self._own_node = Node(initial_peers=self._dht.get_visible_maddrs(), client_mode=True)
-                self._averager = _hivemind_c.Averager(
-                    self._node._started(), self._prefix, self._tensors.loans, self._bits, self._settings
-                )
+                self._averager = self._open(self._bits)
                 self._answer_joiners()
                 _notebook.made_here(self)
 
@@ -292,7 +309,7 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                     f"scheduled_time is {looking:.3g} s from now, and the step ends after {timeout:g} s: make the "
                     "timeout longer"
                 )
-        weight = self._weight(weight)
+        weight = weight_of(weight, self._auxiliary)
         averager, told = self._mended(), packed(gather)
         try:
             with self._staging.turn:
@@ -321,37 +338,6 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
             control._watch()
         return self._wait_for(control) if wait else control
 
-    def reached(self, epoch: int) -> None:
-        """Announces that this peer is in an epoch and will not step for an earlier one.
-
-        Peers that look for a group of an earlier epoch learn at once that they are behind. A step with a number as its
-        epoch announces the same.
-
-        Args:
-            epoch: Number of the epoch, 0 or more.
-        """
-        self._running().reached(epoch_number(epoch))
-
-    def comes(self, epoch: int) -> None:
-        """Announces that this peer missed a step and will join at an epoch, where members wait for it for a moment.
-
-        Args:
-            epoch: Number of the first epoch that this peer takes part in.
-        """
-        self._running().comes(epoch_number(epoch))
-
-    def awaits(self, epoch: int) -> bool:
-        """True if another peer has announced by `comes` that it will join at an epoch.
-
-        Args:
-            epoch: Number of the epoch.
-        """
-        return self._running().awaits(epoch_number(epoch))
-
-    def step_aside(self) -> None:
-        """Asks other peers not to wait for this one until its next step or `reached`."""
-        self._running().step_aside()
-
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
         try:
             return control.result()
@@ -365,13 +351,6 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
 
     def _failed(self, error: HivemindError) -> None:
         logger.warning("%s: averaging failed: %s", self._prefix, error)
-
-    def _weight(self, weight: Optional[float]) -> float:
-        if weight is None:
-            return 0.0 if self._auxiliary else 1.0
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-            raise HivemindValueError(f"weight must be finite and 0 or more, not {weight!r}")
-        return float(weight)
 
     def _go(self, step: Future) -> None:
         with self._staging.turn:
@@ -392,13 +371,17 @@ class DecentralizedAverager(AveragerSettings, StateExchange):
                 bits = averager.bits()
                 averager.close()
                 if not self._ended:
-                    self._averager = _hivemind_c.Averager(
-                        self._node._started(), self._prefix, self._tensors.loans, bits, self._settings
-                    )
+                    self._averager = self._open(bits)
         return self._running()
 
+    def _open(self, bits: str) -> _hivemind_c.Averager:
+        loans, node = self._tensors.loans, self._node._started()
+        averager = _hivemind_c.Averager(node, self._prefix, loans, bits, self._settings)
+        averager.set_setup(self._setup)
+        return averager
+
     def _weigh(self, step: Future, weight: float) -> None:
-        self._running().set_weight(step, self._weight(weight))
+        self._running().set_weight(step, weight_of(weight, self._auxiliary))
 
     # ---- the tensors ----
 

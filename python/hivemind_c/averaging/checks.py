@@ -12,6 +12,7 @@ from _hivemind_c import HivemindValueError
 from hivemind_c.dht.values import pack
 
 logger = logging.getLogger("hivemind_c.averaging")
+MOST_WEIGHT = 2.0**64  #: of any member, as in csrc/kern/codec.h
 STALL = 10.0  #: seconds that one member may hold the others up, by default
 
 
@@ -38,6 +39,23 @@ def vector_size(number: int) -> int:
             f"min_vector_size must be a number of values, 0 or more and below 2**32 - 1, not {number!r}"
         )
     return number
+
+
+def weight_of(weight: Optional[float], auxiliary: bool) -> float:
+    if weight is None:
+        return 0.0 if auxiliary else 1.0
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
+        raise HivemindValueError(f"weight must be finite and 0 or more, not {weight!r}")
+    return float(weight)
+
+
+def most_weight(weight: Optional[float]) -> float:
+    """The setting of C, which has 0 for no limit."""
+    if weight is None:
+        return 0.0
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 2.0**-64 <= weight <= MOST_WEIGHT:
+        raise HivemindValueError(f"weight_max must be a number above 0 and at most 2**64, not {weight!r}")
+    return float(weight)
 
 
 def seconds(value: Optional[float], name: str) -> float:

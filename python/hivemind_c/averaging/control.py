@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
@@ -87,6 +88,7 @@ class StepControl:
         self.deadline = deadline  #: likewise; None: none
         self.allow_retries = allow_retries  #: whether it looks for another group if one was not found
         self.data_for_gather = data_for_gather  #: what this peer gives to be gathered, as it travels
+        self.begun = time.monotonic()  #: moment in time.monotonic() at which the search for a group began
         self._settled = threading.Event()
         self._settling = threading.Lock()
         self._lost: Optional[HivemindError] = None  # the averages have not reached the program's tensors
@@ -197,8 +199,8 @@ class StepControl:
         """Waits for the end of the step, and returns its figures as a tuple.
 
         It holds the members, the parts, the parts averaged, bytes, seconds of matchmaking, of waiting and of the round,
-        the number of tries, and the stamp. A member is (peer_id, is this one, client mode, auxiliary, packed value,
-        fraction of its values that was averaged).
+        the number of tries, the part of the values that this peer reduces, and the stamp. A member is (peer_id, is this
+        one, client mode, auxiliary, packed value, fraction of its values that was averaged).
 
         Args:
             timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.

@@ -4,8 +4,11 @@ network is ever run as code."""
 
 from __future__ import annotations
 
+import collections
+import logging
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+import time
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from _hivemind_c import CODECS, Future, HivemindError, HivemindValueError
 
@@ -14,10 +17,12 @@ from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht.values import _pack, _unpack
 
+logger = logging.getLogger("hivemind_c.averaging")
 METADATA_MAX = 1 << 20  #: bytes, packed: the core's limit
 _FLOATS = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4}  #: as in csrc/kern/dtype.h
 _OTHERS = ("int8", "int16", "int32", "int64", "uint8", "bool")
 _VERSION = 1
+_REFUSED_MAX = 16  #: states, as in csrc/core/state/state.h
 
 
 class LoadedState(NamedTuple):
@@ -54,6 +59,7 @@ class StateSharing:
             min(round(declare_period * 1000), 1 << 30) or 1,
             0.0,
         )
+        self._refused: Deque[bytes] = collections.deque(maxlen=_REFUSED_MAX // 2)  # digests of states of no use
 
     def offer(
         self,
@@ -64,6 +70,7 @@ class StateSharing:
         infos: Optional[Sequence[CompressionInfo]] = None,
         wait: bool = True,
         lineage: bytes = b"",
+        n_own: int = 0,
     ) -> Union[bytes, Future]:
         """Offers tensors in place of an earlier offer, and returns the digest that names them.
 
@@ -77,6 +84,7 @@ class StateSharing:
             infos: One CompressionInfo for each tensor, by which an adaptive compression chooses.
             wait: False: return a future of the digest at once.
             lineage: 16 bytes that name the history of the state. Without a majority for one state, a lineage decides.
+            n_own: Number of tensors, the last ones, whose values differ among peers of one state. No digest has them.
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
             raise ValueError(f"an epoch must be an int from 0 up, not {epoch!r}")
@@ -85,6 +93,8 @@ class StateSharing:
         infos = infos or [CompressionInfo.from_tensor(tensor, key=i) for i, tensor in enumerate(tensors)]
         if len(infos) != len(tensors):
             raise ValueError(f"{len(infos)} infos were given for {len(tensors)} tensors: give one for each tensor")
+        if not 0 <= n_own <= len(tensors):
+            raise ValueError(f"n_own must be a number of tensors from 0 to {len(tensors)}, not {n_own!r}")
         schema = [[_dtype_name(tensor), list(tensor.shape)] for tensor in tensors]
         packed = _pack({"version": _VERSION, "tensors": schema, "metadata": metadata}, 0)
         if len(packed) > METADATA_MAX:
@@ -92,9 +102,11 @@ class StateSharing:
                 f"the state's metadata has {len(packed)} bytes when packed, and the limit is {METADATA_MAX}: share "
                 "large values as tensors"
             )
+        shared = len(tensors) - n_own
+        codecs = [_codec(self.compression, info, name) for info, (name, _) in zip(infos[:shared], schema)] + [0] * n_own
         parts = tuple(
-            (_buffer(tensor), _codec(self.compression, info, name), _FLOATS.get(name, 0))
-            for tensor, info, (name, _) in zip(tensors, infos, schema)
+            (_buffer(tensor), codec, _FLOATS.get(name, 0), i >= shared)
+            for i, (tensor, codec, (name, _)) in enumerate(zip(tensors, codecs, schema))
         )
         future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms, lineage)
         return future.result() if wait else future
@@ -130,9 +142,11 @@ class StateSharing:
         like: Optional[Sequence[Any]] = None,
         epoch_least: int = 0,
         size_max: int = 0,
+        accept: Optional[Callable[[LoadedState], Any]] = None,
     ) -> LoadedState:
         """Returns the state that a majority of the swarm names, as a LoadedState.
 
+        If a state is too large, or refused, peers that announce it have no vote, and another one is loaded.
         Raises HivemindLookupError if no peer offers a state, and HivemindConnectionError if no donor answers.
 
         Args:
@@ -140,17 +154,68 @@ class StateSharing:
             like: Tensors, or objects with shape and dtype, that the state must match.
             epoch_least: Oldest epoch that is accepted.
             size_max: Most bytes that it may take. 0: no limit.
+            accept: A function that raises ValueError to refuse the state that it is given, now and in later loads.
         """
-        future = self._node.state_load(self._key, timeout, size_max, epoch_least)
+        until, here, refusal = None if timeout is None else time.monotonic() + timeout, list(self._refused), None
+        while True:
+            left = None if until is None else max(until - time.monotonic(), 0.001)
+            future = self._node.state_load(self._key, left, size_max, epoch_least, b"".join(here))
+            try:
+                epoch, packed, donor, buffers, digest = future.result()
+            except BaseException as error:
+                future.cancel()  # after Ctrl-C: nobody waits for it any more
+                if refusal is not None and isinstance(error, HivemindError):
+                    raise refusal from None
+                raise
+            try:
+                return self._made(epoch, packed, donor, buffers, digest, like, accept)
+            except ValueError as error:
+                refusal = error.with_traceback(None)  # its frames would keep the tensors
+                logger.warning("%s: refusing the state of epoch %d that peers offer: %s", self.prefix, epoch, error)
+            del buffers
+            here.append(digest)
+            if len(here) > _REFUSED_MAX:
+                raise refusal
+
+    def _made(
+        self,
+        epoch: int,
+        packed: bytes,
+        donor: str,
+        buffers: Sequence[memoryview],
+        digest: bytes,
+        like: Optional[Sequence[Any]],
+        accept: Optional[Callable[[LoadedState], Any]],
+    ) -> LoadedState:
+        """The state that these bytes are. ValueError: it is of no use."""
         try:
-            epoch, packed, donor, buffers = future.result()
-        except BaseException:
-            future.cancel()  # after Ctrl-C: nobody waits for it any more
+            schema, metadata = _read(packed, len(buffers))
+            tensors = [_tensor(buffer, *kind) for buffer, kind in zip(buffers, schema)]
+            state = LoadedState(epoch, metadata, tensors, donor)
+            if accept is not None:
+                accept(state)
+        except ValueError:
+            self._refused.append(digest)
             raise
-        schema, metadata = _read(packed, len(buffers))
         if like is not None:
             _compare(schema, like)
-        return LoadedState(epoch, metadata, [_tensor(buffer, *kind) for buffer, kind in zip(buffers, schema)], donor)
+        return state
+
+    def look(self, timeout: Optional[float] = None, *, epoch_least: int = 0) -> int:
+        """Returns the epoch of the state that load() would return, and downloads nothing. It searches once.
+
+        Raises HivemindLookupError if no peer offers such a state.
+
+        Args:
+            timeout: Longest time in seconds. None: no limit.
+            epoch_least: Oldest epoch that is accepted.
+        """
+        future = self._node.state_look(self._key, timeout, epoch_least)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
 
 def _dtype_name(tensor: Any) -> str:
@@ -172,7 +237,7 @@ def _buffer(tensor: Any) -> Any:
 def _codec(compression: Any, info: CompressionInfo, dtype: str) -> int:
     while isinstance(compression, AdaptiveCompressionBase):
         compression = compression.choose_compression(info)
-    name = getattr(compression, "_name", None)
+    name = getattr(compression, "_flat", None) or getattr(compression, "_name", None)
     if name not in CODECS:
         raise HivemindValueError(
             f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from _hivemind_c import HivemindError, HivemindLookupError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hivemind_c.averaging")
 State = Tuple[Any, List[Any]]
+PART_ALIGN = 64  #: bytes: where each tensor of a state begins in memory
 
 
 class StateExchange:
@@ -34,6 +35,7 @@ class StateExchange:
     _sharing: Optional["StateSharing"] = None
     _on_demand = True  # a class that says when its state may be offered has False
     _by_hand = False  # the program says so
+    _n_own = 0  # of the last state of get_current_state(), the last tensors whose values are this peer's own
     _answers: Optional[OnDemandDonor] = None
 
     def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
@@ -66,7 +68,9 @@ class StateExchange:
     def _offer_state(self: "DecentralizedAverager", epoch: int, wait: bool, lineage: bytes) -> None:
         metadata, tensors, *infos = self.get_current_state()
         given = list(infos[0]) if infos and infos[0] is not None else None
-        self._shared().offer(epoch, list(tensors), metadata, infos=given, wait=wait, lineage=lineage)
+        self._shared().offer(
+            epoch, list(tensors), metadata, infos=given, wait=wait, lineage=lineage, n_own=self._n_own
+        )
 
     @property
     def shares_on_demand(self) -> bool:
@@ -96,11 +100,29 @@ class StateExchange:
         try:
             loaded = self._load_on_demand(sharing, timeout) if self._on_demand and not epoch_least else None
             if loaded is None:
-                loaded = sharing.load(timeout, epoch_least=epoch_least)
+                loaded = sharing.load(timeout, epoch_least=epoch_least, **self._limits())
         except HivemindError as error:
             logger.warning("%s: could not load the state from peers, keeping this peer's own: %s", self.prefix, error)
             return None
         return loaded.metadata, loaded.tensors
+
+    def _limits(self) -> Dict[str, Any]:
+        """The size of a state that this peer can use, and a function that refuses others."""
+        return dict(size_max=self._state_size_max(), accept=lambda got: self._check_state(got.metadata, got.tensors))
+
+    def _state_size_max(self: "DecentralizedAverager") -> int:
+        """Most bytes of a state that this peer can use. 0: not known, as where a subclass shares more than its
+        tensors.
+        """
+        return 0 if self._shares_more() else sum(tensor.nbytes + PART_ALIGN for tensor in self._tensors.tensors)
+
+    def _check_state(self, metadata: Any, tensors: Sequence[Any]) -> None:
+        """Raises ValueError if this peer cannot use that state."""
+        if not self._shares_more():
+            check_finite(tensors)
+
+    def _shares_more(self) -> bool:
+        return type(self).get_current_state is not StateExchange.get_current_state
 
     def _load_on_demand(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float]) -> Any:
         """The state that a peer offers on request; None: no peer does."""
@@ -109,7 +131,7 @@ class StateExchange:
         number, begin = request_state(self), time.monotonic()
         while time.monotonic() - begin < (ANSWER_S if timeout is None else min(ANSWER_S, timeout / 2)):
             try:
-                return sharing.load(timeout, epoch_least=number)
+                return sharing.load(timeout, epoch_least=number, **self._limits())
             except HivemindLookupError:
                 time.sleep(0.1)
         return None
@@ -162,6 +184,23 @@ class StateExchange:
                 self._sharing.withdraw()
             except HivemindError:
                 pass  # the node has ended, and offers nothing any more
+
+
+def check_finite(tensors: Sequence[Any]) -> None:
+    """Raises ValueError if a value of a state is not finite."""
+    for i, tensor in enumerate(tensors):
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"tensor {i} of the state from a peer has values that are not finite")
+
+
+def check_as_finite(own: Any, given: Any) -> None:
+    """Raises ValueError if a tensor of a state has a value that is not finite, unless it is the same here, as in a mask
+    of infinities.
+    """
+    if given.is_floating_point() and not given.isfinite().all():
+        odd = ~given.isfinite()
+        if not bool((own.to(given.device, given.dtype)[odd] == given[odd]).all()):
+            raise ValueError("an extra tensor of the state from a peer has values that are not finite")
 
 
 def _as_tensor(array: Any) -> Any:

@@ -76,6 +76,7 @@ class LentTensors:
         compression: Compression on the network.
         infos: One CompressionInfo for each tensor. None: made from the tensors.
         chunk_values: Values in the largest chunk of a round, for tensors on GPUs. 0: those are copied to the host.
+        apart: Indices of tensors that share no chunk with the tensor before, whose averages are then exact if alike.
     """
 
     def __init__(
@@ -84,7 +85,9 @@ class LentTensors:
         compression: CompressionBase,
         infos: Optional[Sequence[CompressionInfo]] = None,
         chunk_values: int = 0,
+        apart: Sequence[int] = (),
     ):
+        self._apart = frozenset(apart)
         self.tensors: Tuple[Any, ...] = tuple(tensors)
         if infos is not None and len(infos) != len(self.tensors):
             raise HivemindValueError(
@@ -136,11 +139,11 @@ class LentTensors:
         return tensor.detach()
 
     @property
-    def loans(self) -> List[Tuple[Any, int, Any]]:
-        """(memory, codec, how it is reached when it is a GPU's)"""
+    def loans(self) -> List[Tuple[Any, int, Any, bool]]:
+        """(memory, codec, how it is reached when it is a GPU's, whether it is apart)"""
         return [
-            (lent, codec, transfers and transfers.inner)
-            for lent, codec, transfers in zip(self._lent, self._codecs, self._by)
+            (lent, codec, transfers and transfers.inner, i in self._apart)
+            for i, (lent, codec, transfers) in enumerate(zip(self._lent, self._codecs, self._by))
         ]
 
     def ready(self) -> None:

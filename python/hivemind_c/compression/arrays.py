@@ -72,6 +72,11 @@ def flat(array: Any) -> Tuple[Any, str]:
     raise TypeError(f"a torch tensor or a NumPy array is needed, not {type(array).__name__}")
 
 
+def row_width(shape: Tuple[int, ...]) -> int:
+    """Numbers in a row, which is the last dimension: at least 1."""
+    return max(shape[-1], 1) if len(shape) else 1
+
+
 def dtype_of(name: str, numpy_array: bool) -> Any:
     """The dtype of a name that stands in FLOATS or PLAIN."""
     if numpy_array:

@@ -24,6 +24,8 @@ class _Codec(CompressionBase):
     """One codec of the C core."""
 
     _name: str  #: in _hivemind_c.CODECS
+    _flat: str = ""  #: codec of values whose rows are not known, as those of a state; "": the same
+    _reads: Tuple[str, ...] = ()  #: other codecs whose chunks it reads
     _bits: Optional[float] = None  #: for each element, scales included; None: as many as it has
 
     def compress(
@@ -42,7 +44,8 @@ class _Codec(CompressionBase):
         numbers, dtype = arrays.flat(tensor)
         if dtype not in arrays.FLOATS:
             numbers = self._plain(numbers, dtype)
-        chunk = _hivemind_c.codec_encode(_hivemind_c.CODECS.index(self._name), numbers, residual)
+        width = arrays.row_width(tensor.shape)
+        chunk = _hivemind_c.codec_encode(_hivemind_c.CODECS.index(self._name), numbers, residual, width)
         return self._serialized(tensor, dtype, chunk)
 
     def extract(self, serialized_tensor: SerializedTensor) -> Any:
@@ -86,8 +89,8 @@ class _Codec(CompressionBase):
 
     def _expect(self, chunk: bytes, dtype: str, count: int) -> None:
         """Before anything is allocated: the chunk is of this codec, and large enough for what it is said to hold."""
-        found = _hivemind_c.codec_peek(chunk)
-        if found != (_hivemind_c.CODECS.index(self._name), arrays.FLOATS[dtype], count):
+        codec, *found = _hivemind_c.codec_peek(chunk)
+        if _hivemind_c.CODECS[codec] not in (self._name, *self._reads) or found != [arrays.FLOATS[dtype], count]:
             raise HivemindValueError(
                 "these bytes contradict themselves: the chunk holds another codec, dtype or number of elements than "
                 "its header"
@@ -112,9 +115,21 @@ class Float16Compression(_Codec):
 
 
 class ScaledFloat16Compression(_Codec):
-    """16 bits: float16 of what is left after mean and standard deviation are taken out."""
+    """16 bits: float16 of each row of the last dimension, less its mean and divided by its standard deviation.
 
-    compression_type, _name, _bits = CompressionType.MEANSTD_16BIT, "scaled_float16", 16
+    Mean and deviation take 64 bits for each row.
+    """
+
+    compression_type, _name, _bits = CompressionType.MEANSTD_16BIT, "scaled_rows", 16
+    _flat, _reads = "scaled_float16", ("scaled_float16",)
+
+    def estimate_compression_ratio(self, info: CompressionInfo) -> float:
+        """Returns the compressed size divided by the size, scales included.
+
+        Args:
+            info: Shape and dtype of the tensor.
+        """
+        return (16 + 64 / arrays.row_width(info.descriptor.shape)) / arrays.bits_of(info.descriptor.dtype)
 
 
 class BFloat16Compression(_Codec):

@@ -71,6 +71,7 @@ class DHT:
         blacklist_time: Seconds for which a node that did not answer is not asked.
         backoff_rate: Factor by which that time grows with each further failure.
         startup_timeout: Seconds that the start waits for an initial peer in all.
+        keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
         authorizer: Not supported: a value other than None is an error.
         **options: Other options of hivemind: no_listen is client_mode, and the rest has no effect.
     """
@@ -106,6 +107,7 @@ class DHT:
         blacklist_time: float = 5,
         backoff_rate: float = 2,
         startup_timeout: float = 15,
+        keep_file_limit: bool = False,
         authorizer: Any = None,
         **options: Any,
     ):
@@ -141,6 +143,7 @@ class DHT:
             identity_path=identity_path,
             client_mode=self._client_mode,
             start=False,
+            keep_file_limit=keep_file_limit,
             dht=dict(
                 bucket_size=bucket_size,
                 num_replicas=num_replicas,

@@ -17,6 +17,7 @@ from hivemind_c.dht.values import ValueWithExpiration, get_dht_time, pack
 SHARDS = 8  #: keys of a run, among which the peers' records are spread: one key keeps 2,048 of them
 #: a record each second in small swarms; in large ones 20 peers a second, all together
 LEAST_S, MOST_S, PEERS_A_SECOND = 1.0, 30.0, 20
+NUMBERS_MAX, NUMBER_MAX, TROUBLES_MAX, CODE_MAX = 32, 1e18, 8, 32
 TEXT_MAX, ERRORS_MAX, COUNT_MAX, SPEED_MAX, LEASE_MAX = 200, 4, 1 << 48, 1e12, 600.0
 
 
@@ -37,9 +38,15 @@ class News:
     rounds: int  #: of averaging that worked
     failures: int  #: and that did not
     errors: Tuple[Tuple[int, str], ...]  #: the latest of these: (epoch, why)
+    last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch: an EpochRecord's numbers, in their order
+    troubles: Tuple[str, ...] = ()  #: codes of hivemind_c/doctor/troubles.py
+    setup: bytes = b""  #: what must be alike at all peers (hivemind_c/optim/setup.py); none: it does not say
+    joined: float = 0.0  #: on the peer's own clock, when it began to train
 
 
 _NAMES = frozenset(field.name for field in fields(News))
+_LATER: Dict[str, Any] = {"setup": b"", "joined": 0.0}  # which records of older versions do not have
+SETUP_MAX = 2048  #: bytes
 
 
 def period_s(peers: int) -> float:
@@ -65,6 +72,7 @@ def write_news(news: News) -> bytes:
     for name in ("version", "name", "role"):
         value[name] = value[name][:TEXT_MAX]
     value["errors"] = [[epoch, text[:TEXT_MAX]] for epoch, text in news.errors[-ERRORS_MAX:]]
+    value["last"], value["troubles"] = news.last and list(news.last), list(news.troubles)
     return pack(value)
 
 
@@ -80,10 +88,31 @@ def _number(value: Any, most: float) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and 0 <= value <= most
 
 
+def _numbers(value: Any) -> bool:
+    """Numbers of either sign, some of them unknown."""
+    return (
+        isinstance(value, list)
+        and len(value) <= NUMBERS_MAX
+        and all(
+            number is None or type(number) in (int, float) and math.isfinite(number) and abs(number) <= NUMBER_MAX
+            for number in value
+        )
+    )
+
+
+def _codes(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= TROUBLES_MAX
+        and all(_text(code) and len(code) <= CODE_MAX for code in value)
+    )
+
+
 def read_news(value: Any) -> News:
     """A stranger's words. ValueError: they are not what write_news makes."""
-    if not isinstance(value, dict) or set(value) != _NAMES:
+    if not isinstance(value, dict) or {*value, *_LATER} != _NAMES:
         raise ValueError("it does not have the fields of a peer's news")
+    value = {**_LATER, **value}
     good = {
         "version": _text(value["version"]),
         "name": _text(value["name"]),
@@ -97,17 +126,23 @@ def read_news(value: Any) -> News:
         "loss": value["loss"] is None or type(value["loss"]) in (int, float) and math.isfinite(value["loss"]),
         "rounds": _count(value["rounds"]),
         "failures": _count(value["failures"]),
+        "setup": type(value["setup"]) is bytes and len(value["setup"]) <= SETUP_MAX,
+        "joined": _number(value["joined"], 1e11),
         "errors": isinstance(value["errors"], list)
         and len(value["errors"]) <= ERRORS_MAX
         and all(
             isinstance(error, list) and len(error) == 2 and _count(error[0]) and _text(error[1])
             for error in value["errors"]
         ),
+        "last": value["last"] is None or _numbers(value["last"]),
+        "troubles": _codes(value["troubles"]),
     }
     if wrong := [name for name, fine in good.items() if not fine]:
         raise ValueError(f"{wrong[0]} is out of its bounds")
     loss = None if value["loss"] is None else float(value["loss"])  # an integer may be larger than a database's
-    return News(**{**value, "loss": loss, "errors": tuple((epoch, text) for epoch, text in value["errors"])})
+    errors = tuple((epoch, text) for epoch, text in value["errors"])
+    last = None if value["last"] is None else tuple(value["last"])
+    return News(**{**value, "loss": loss, "errors": errors, "last": last, "troubles": tuple(value["troubles"])})
 
 
 def owner(subkey: Any) -> Optional[str]:

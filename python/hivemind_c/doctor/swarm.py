@@ -10,8 +10,8 @@ import hivemind_c
 from hivemind_c import DHT, HivemindError
 from hivemind_c.dht.news import News, gather
 from hivemind_c.doctor.finding import FAULT, OK, WARNING, Finding
+from hivemind_c.doctor.troubles import CLOCK_APART_S, TROUBLES
 
-APART = 30.0  #: seconds that clocks may differ before it is told
 Heard = List[Tuple[str, News, float]]
 
 
@@ -38,12 +38,20 @@ def judge(run_id: str, heard: Heard, now: float) -> Iterator[Finding]:
             "rounds", WARNING, f"averaging fails more often than it works at {len(failing)} of {len(heard)} peers, at {peer[-8:]} because "
             f"{_plain(news.errors[-1][1])!r}: run hivemind-doctor there"
         )  # fmt: skip
+    yield from troubles(heard)
+
+
+def troubles(heard: Heard) -> Iterator[Finding]:
+    """What peers have found out about themselves, by the same table (optim/epoch_judge.py)."""
+    for code, (about, remedy) in TROUBLES.items():
+        if peers := [peer for peer, news, _ in heard if code in news.troubles]:
+            yield Finding("troubles", WARNING, f"peer {peers[0][-8:]} {about} ({len(peers)} of {len(heard)} peers say so): {remedy}")
 
 
 def apart(offsets: Sequence[float]) -> Finding:
     """offsets: what others' clocks show more than this one's."""
     offset = statistics.median(offsets)
-    if abs(offset) > APART:
+    if abs(offset) > CLOCK_APART_S:
         return Finding(
             "clocks", WARNING, f"this machine's clock is {abs(offset):.0f} s {'behind' if offset > 0 else 'ahead of'} the other peers'; training does not mind, "
             "but logs will not fit together: run timedatectl set-ntp true"

@@ -12,6 +12,7 @@ from .turns import in_turn, median, several, spread
 
 TWICE = (
     "scaled_float16",
+    "scaled_rows",
     "uniform8",
     "quantile8",
 )  # statistics of the whole tensor come first, so encoding reads it twice

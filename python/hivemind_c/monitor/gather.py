@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import News
+from hivemind_c.doctor.troubles import TROUBLES
 from hivemind_c.monitor.news_cache import NewsCache
+from hivemind_c.optim.epoch_record import NUMBERS
 from hivemind_c.optim.progress_tracker import ProgressTracker
+from hivemind_c.optim.setup import RunSetup, difference, parse_setup
 from hivemind_c.optim.speed import Speed
 
 TARGET = 4096  #: samples of an epoch, until a peer tells the run's own
@@ -21,6 +24,7 @@ FAILURES_MAX = 500
 BEGINS_S = 5.0  #: that peers may tell of the run, or of a later epoch, before its count is heard
 AHEAD = 2  #: epochs that a peer may be ahead of the count, which is of a moment ago
 TOTAL_MAX = (1 << 63) - 1  #: an integer of SQLite
+SETUPS_MAX = 64  #: different setups that are compared: the most common ones
 PEERS_FAILURES_MAX = 20  #: of one peer: nobody fills the list
 
 
@@ -40,6 +44,9 @@ class PeerView(NamedTuple):  # of which a large swarm's look makes many
     failures: int
     age: float  #: seconds since it said so
     doubt: str  #: why its figures cannot be right; "": nothing speaks against them
+    last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch the numbers of an EpochRecord
+    troubles: Tuple[str, ...] = ()  #: what it says is wrong with itself: keys of TROUBLES
+    differs: str = ""  #: in which settings it differs from most peers; "": in none, or it does not say
 
 
 @dataclass(frozen=True)
@@ -181,14 +188,36 @@ def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView
     much = FAST * max(1.0, reference([float(news.samples) for _, news, _ in heard]))
     doubts = [_doubt(news, epoch, fast if len(heard) > 2 else math.inf) for _, news, _ in heard]
     counted = sum(min(news.samples, much) for _, news, _ in heard) or 1.0
+    differs = _differences(news.setup for _, news, _ in heard)
     found = [
         PeerView(
             peer, news.name, news.version, news.role, news.epoch, news.samples, min(news.samples, much) / counted,
-            float(news.speed), news.loss, news.rounds, news.failures, age, doubt
+            float(news.speed), news.loss, news.rounds, news.failures, age, doubt,
+            news.last if news.last is not None and len(news.last) == len(NUMBERS) else None,  # another version's differ
+            tuple(code for code in news.troubles if code in TROUBLES),
+            differs.get(news.setup, ""),
         )
         for (peer, news, age), doubt in zip(heard, doubts)
     ]  # fmt: skip
     return sorted(found, key=lambda view: (-view.samples, view.peer_id))
+
+
+def _differences(told: Iterable[bytes]) -> Dict[bytes, str]:
+    """Of each setup that peers say they have: in which settings it differs from the most common one."""
+    counts = Counter(told)
+    counts.pop(b"", None)
+    known: Dict[bytes, RunSetup] = {}
+    for packed in sorted(counts, key=lambda packed: (-counts[packed], packed))[:SETUPS_MAX]:
+        try:
+            known[packed] = parse_setup(packed)
+        except ValueError:
+            continue  # a stranger's bytes
+    common = next(iter(known.values()), None)
+    return {
+        packed: "differs in " + ", ".join(f"{field} ({mine}, most have {theirs})" for field, mine, theirs in found[:3])
+        for packed, setup in known.items()
+        if common is not None and (found := difference(setup, common))
+    }
 
 
 def _doubt(news: News, epoch: int, fast: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Iterator, List, Mapping, Optional, Tuple
 
 from hivemind_c.monitor.gather import Snapshot
+from hivemind_c.optim.epoch_record import NUMBERS
 
 Sample = Tuple[Mapping[str, str], Optional[float]]
 
@@ -59,6 +60,22 @@ def exposition(now: Snapshot) -> str:
             "peer_doubtful",
             "1: its figures cannot be right.",
             [(labels, int(bool(view.doubt))) for labels, view in peers],
+        )
+        for i, name in enumerate(NUMBERS):
+            yield from _family(
+                f"peer_last_epoch_{name}",
+                "Of the peer's latest epoch, as it says.",
+                [(labels, view.last[i]) for labels, view in peers if view.last is not None],
+            )
+        yield from _family(
+            "peer_trouble",
+            "1: the peer says that it has this trouble.",
+            [({**labels, "trouble": code}, 1) for labels, view in peers for code in view.troubles],
+        )
+        yield from _family(
+            "peer_setup_differs",
+            "1: it is set up differently from most peers, as it says.",
+            [(labels, int(bool(view.differs))) for labels, view in peers],
         )
 
     return "\n".join(lines()) + "\n"

@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hivemind_c.doctor.troubles import TROUBLES
 from hivemind_c.monitor.gather import Snapshot
 
 ROWS = 20
@@ -61,7 +62,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
             f"{view.rounds:,}",
             f"{view.failures:,}",
             f"{view.age:.0f} s ago",
-            style="yellow" if view.doubt else None,
+            style="yellow" if view.doubt or view.differs else None,
         )
     parts: List[RenderableType] = [head, table]
     if len(now.peers) > ROWS:
@@ -69,6 +70,12 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
     if not now.whole:
         parts.append(Text("more peers are coming in …", style="dim"))
     parts += [Text(f"{view.peer_id[-8:]} {view.doubt}", style="yellow") for view in now.peers if view.doubt][:3]
+    parts += [Text(f"{view.peer_id[-8:]} {view.differs}", style="yellow") for view in now.peers if view.differs][:3]
+    parts += [
+        Text(f"{view.peer_id[-8:]} {TROUBLES[view.troubles[0]].about}", style="yellow")
+        for view in now.peers
+        if view.troubles
+    ][:3]
     parts += [
         Text(f"epoch {failure.epoch}: {failure.peer_id[-8:]}: {plain(failure.text, 160)}", style="red")
         for failure in now.failures[:5]

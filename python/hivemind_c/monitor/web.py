@@ -20,9 +20,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from hivemind_c.monitor.gather import Snapshot
+from hivemind_c.doctor.troubles import TROUBLES
+from hivemind_c.monitor.gather import PeerView, Snapshot
 from hivemind_c.monitor.history import Point
 from hivemind_c.monitor.prometheus import exposition
+from hivemind_c.optim.epoch_record import NUMBERS
 
 PAGE = pathlib.Path(__file__).with_name("page")
 ROWS, FAILURES = 200, 50
@@ -39,7 +41,18 @@ HEADERS = {
 def as_json(now: Snapshot) -> Dict[str, Any]:
     """What the page shows of it."""
     said = asdict(replace(now, peers=(), failures=now.failures[:FAILURES]))
-    return {**said, "peers": [view._asdict() for view in now.peers[:ROWS]], "more_peers": max(0, len(now.peers) - ROWS)}
+    peers = [_row(view) for view in now.peers[:ROWS]]
+    return {**said, "peers": peers, "more_peers": max(0, len(now.peers) - ROWS), "numbers": NUMBERS}
+
+
+def _row(view: PeerView) -> Dict[str, Any]:
+    """The peer's latest epoch is in the order of "numbers", whose names would make most of the answer."""
+    last = None if view.last is None else [_short(value) for value in view.last]
+    return {**view._asdict(), "last": last, "troubles": [TROUBLES[code].about for code in view.troubles]}
+
+
+def _short(value: Optional[float]) -> Optional[float]:
+    return value if value is None or value == int(value) else float(f"{value:.6g}")
 
 
 def application(

@@ -6,16 +6,20 @@ _needs.check("torch", "numpy")  # before a module imports them
 
 TYPE_CHECKING = False  # as at the top: who wants the tracker alone needs no torch
 if TYPE_CHECKING:
+    from hivemind_c.optim.epoch_record import EpochRecord
     from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
     from hivemind_c.optim.grad_scaler import GradScaler
     from hivemind_c.optim.optimizer import CollaborativeOptimizer, Optimizer
     from hivemind_c.optim.power_sgd_averager import PowerSGDGradientAverager
     from hivemind_c.optim.progress_tracker import GlobalTrainingProgress, LocalTrainingProgress, ProgressTracker
+    from hivemind_c.optim.setup import ConfigMismatchError
     from hivemind_c.optim.state_averager import TrainingStateAverager
     from hivemind_c.optim.training_averager import TrainingAverager
 
 _LATER = {
     "CollaborativeOptimizer": "optimizer",
+    "ConfigMismatchError": "setup",
+    "EpochRecord": "epoch_record",
     "GlobalTrainingProgress": "progress_tracker",
     "GradScaler": "grad_scaler",
     "GradientAverager": "grad_averager",
@@ -28,10 +32,12 @@ _LATER = {
     "TrainingStateAverager": "state_averager",
 }
 
-_WITHOUT_TORCH = {name for name, module in _LATER.items() if module == "progress_tracker"}
+_WITHOUT_TORCH = {name for name, module in _LATER.items() if module in ("progress_tracker", "epoch_record", "setup")}
 
 __all__ = [
     "CollaborativeOptimizer",
+    "ConfigMismatchError",
+    "EpochRecord",
     "GlobalTrainingProgress",
     "GradScaler",
     "GradientAverager",

@@ -9,6 +9,7 @@ from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.averaging.averager import made_apart
 from hivemind_c.compression import CompressionBase
 from hivemind_c.optim import options
+from hivemind_c.optim.epoch_record import codec_of
 from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
 from hivemind_c.optim.parameters import flat_views
 from hivemind_c.optim.progress_tracker import ProgressTracker
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 _SET_HERE = (
     "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode "
-    "min_matchmaking_time allreduce_timeout "
+    "min_matchmaking_time allreduce_timeout weight_max "
     "next_chunk_timeout shutdown_timeout"
 ).split()
 #: of TrainingStateAverager alone
 _OF_STATE = "reuse_tensors sync_epoch_when_averaging status_loglevel initialize_optimizer parameter_names".split()
+STATE_WEIGHT = 1.0  #: of each peer's parameters in their average
 LEAST_STALL = 5.0  #: seconds: a shorter silence says nothing about a member
 _TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
@@ -75,6 +77,7 @@ def build(
 
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
+        o.codec = codec_of(state["compression"] if o.schedule.use_local_updates else compression, factory)
         options.check_scheduler(o.schedule, o.state_averager.scheduler)
         o.grad_averager = None
         o.state_averager.lineage.kept = not o.schedule.use_local_updates
@@ -110,6 +113,7 @@ def _state_averager(o: "Optimizer", **given: Any) -> TrainingStateAverager:
             prefix=f"{o.run_id}_state_averager",
             offload_optimizer=o.schedule.offload_optimizer,
             delta_rule_averaging=o.schedule.use_local_updates and o.schedule.delay_state_averaging,
+            weight_max=STATE_WEIGHT,
             start=True,
             **given,
         )
@@ -124,6 +128,7 @@ def _grad_averager(o: "Optimizer", factory: GradientAveragerFactory, **common: A
         prefix=f"{o.run_id}_grad_averager",
         reuse_grad_buffers=o.reuse_grad_buffers,
         in_place=not o.schedule.delay_optimizer_step,
+        weight_max=float(o.target_batch_size),
         start=True,
         **common,
     )

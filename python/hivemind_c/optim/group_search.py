@@ -27,6 +27,7 @@ class GroupSearch:
         self._gradients: Any = None
         self._state: Any = None
         self._epoch: Optional[int] = None  # both are for the end of this epoch
+        self._without_state: Optional[int] = None  # at whose end no state is averaged
 
     def prepare(self) -> None:
         """Begins to look for groups, once in an epoch."""
@@ -59,6 +60,8 @@ class GroupSearch:
             epoch: The epoch that begins.
         """
         control, self._state = self._state, None
+        if self._without_state is not None and epoch == self._without_state + 1:
+            return None
         return self._usable(control) or self._begin_state(epoch)
 
     @property
@@ -72,6 +75,15 @@ class GroupSearch:
             if control is not None:
                 control.cancel()
         self._gradients = self._state = self._epoch = None
+
+    def setup_has_changed(self) -> None:
+        """Leaves the group that was to average the state of the next epoch, because its members step differently.
+
+        Gradients were computed before the change, so their group remains.
+        """
+        if self._state is not None:
+            self._state.cancel()
+            self._state, self._without_state = None, self._epoch
 
     def _usable(self, control: Any) -> Any:
         return control if control is not None and not control.done() else None
@@ -112,6 +124,7 @@ class GroupSearch:
         """
         optimizer = self._optimizer
         try:
+            averager.present_setup(optimizer.setups.presented)
             return averager.schedule_step(
                 get_dht_time() + left + max(optimizer.matchmaking_time, 0.1),
                 timeout=left + optimizer.averaging_timeout + 0.1,

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hivemind_c import _notebook
+from hivemind_c.optim.setup import ConfigMismatchError
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
@@ -30,18 +31,39 @@ class Membership:
     _apart = True  # others neither count this peer nor wait for it: it cannot make a step with them yet
 
     def _join(self: "Optimizer") -> None:
-        """Before the first batch counts: where is the swarm?"""
-        self._joined = True
+        """Before the first batch counts: where is the swarm, and is this peer set up like it?"""
         if _notebook.cell() is not None:
             _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id)
             # without the peer of an earlier cell, which may have left since this one was made
             self.tracker.fetch_global_progress()
-        self.reporter.start()
-        if self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S):
+        with self.ledger.clock.enter("waiting"):
+            alone = self._apart and not self.tracker.fetched_global_progress_this_epoch.wait(FIRST_LOOK_S)
+        if alone:
             logger.warning(
                 "the swarm did not answer within %g s: this peer starts alone and joins the others when it hears them",
                 FIRST_LOOK_S,
             )
+        self.check_setup()
+        self._joined = True
+        self.reporter.start()
+
+    def check_setup(self: "Optimizer") -> None:
+        """Asks the peers of the run whether this one is set up like them. The first step() asks too.
+
+        Raises ConfigMismatchError if others are there and none is set up alike, unless config_mismatch is "warn".
+        """
+        self.setups.check()
+        self.setups.present()
+
+    def _compare_setup(self: "Optimizer") -> None:
+        """At the end of an epoch: has this peer's setup changed, and did others begin with another one?"""
+        if self.setups.renew():
+            self.group_search.setup_has_changed()
+        try:
+            self.setups.check_again()
+        except ConfigMismatchError:
+            self._step_aside()
+            raise
 
     def _step_aside(self: "Optimizer") -> None:
         """Others neither count this peer nor wait for it, until it enters again."""
@@ -105,6 +127,18 @@ class Membership:
             counted_at_once or self.auxiliary or self.group_search.has_begun()
         )
 
+    def _must_load(self: "Optimizer") -> bool:
+        """Whether to load the swarm's state now. Before this peer steps aside for a claim that it is far behind, it
+        looks whether there is such a state: if not, it continues in its own epoch.
+        """
+        if not self._must_catch_up():
+            return False
+        sure = self.missed or self._apart or self.tracker.standing != "behind"
+        if sure or self.belief.is_offered(self.local_epoch + 1):
+            return True
+        self.belief.doubt(self.local_epoch + 2, self.local_epoch)
+        return self._must_catch_up()
+
     def is_left_behind(self: "Optimizer", epoch: int) -> None:
         """Records that the other peers have ended an epoch without this one.
 
@@ -161,10 +195,11 @@ class Membership:
 
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
         averager = self.state_averager
-        before, was_apart = self.local_epoch, self._apart
+        before, was_apart, claimed, ledger = self.local_epoch, self._apart, self.tracker.global_epoch, self.ledger
         self._step_aside()
         averager.background.drop()
-        with self.tracker.pause_updates():
+        ledger.abandon()
+        with self.tracker.pause_updates(), ledger.clock.enter("loading"):
             newest = (
                 self.local_epoch
                 if self.grad_averager is None
@@ -178,7 +213,14 @@ class Membership:
             )
         if loaded:
             self._load_s = min(self._load_s, time.monotonic() - begun)
+            self.belief.trust()
+            self.setups.renew()
+            self.setups.take_change()  # the state's own mark says how it came about
+        elif claimed > before and not self.auxiliary:
+            self.belief.doubt(claimed, before)
         self._drop_sums(before)
+        if loaded and self.local_epoch != before:
+            ledger.caught_up(before, was_left_out=self._wanted > before)
         if not (loaded or was_apart):
             self._enter()
         return loaded
@@ -186,6 +228,7 @@ class Membership:
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
         self.reporter.add_discarded(epoch, self.local_samples)
+        self.ledger.notes.lose(self.local_samples, "they belong to a state that is not the swarm's")
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

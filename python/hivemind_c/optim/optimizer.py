@@ -12,15 +12,21 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import legacy_arguments, options
+from hivemind_c.optim.belief import Belief
+from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
+from hivemind_c.optim.epoch_ledger import EpochLedger, OnEpoch
+from hivemind_c.optim.epoch_record import EpochRecord
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.group_search import GroupSearch
 from hivemind_c.optim.membership import Membership
+from hivemind_c.optim.progress_tracker import STANDINGS
 from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.schedule import Action, Schedule
+from hivemind_c.optim.setup_watch import SetupWatch
 from hivemind_c.optim.torch_interface import TorchInterface, hooked_if_watched
 from hivemind_c.optim.transition import Transition
 
@@ -63,7 +69,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         state_averaging_compression: Compression of parameters on the network while they are averaged.
         load_state_compression: Compression of the state that joining peers download. All peers need the same.
         average_opt_statistics: Names of optimizer statistics to average with the parameters, such as ("exp_avg_sq",).
-        extra_tensors: Tensors to average with the parameters, such as the statistics of batch norm.
+        extra_tensors: Further tensors to average with the parameters, and to give to joining peers.
+        buffers: The module, or a list of its buffers, to average and give to joining peers. None or "local": neither.
         averager_opts: Further options of DecentralizedAverager, as a dict.
         tracker_opts: Further options of ProgressTracker, as a dict.
         performance_ema_alpha: Weight of the newest measurement in the moving average of this peer's speed, from 0 to 1.
@@ -71,6 +78,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         verbose: Log the progress of the swarm and the result of each averaging.
         max_grad_norm: Clip the averaged gradient, or with use_local_updates that of each batch, to this norm.
         averaged_grad_hook: A function called with the parameters once their .grad hold the averages, before the step.
+        on_epoch: A function called with the EpochRecord of each epoch, in the thread that trains.
+        config_mismatch: "error": refuse to train if no other peer is set up alike. "warn": train, with a warning.
     """
 
     def __init__(
@@ -103,6 +112,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         load_state_compression: CompressionBase = NoCompression(),
         average_opt_statistics: Sequence[str] = (),
         extra_tensors: Sequence[torch.Tensor] = (),
+        buffers: Given = None,
         averager_opts: Optional[Dict[str, Any]] = None,
         tracker_opts: Optional[Dict[str, Any]] = None,
         performance_ema_alpha: float = 0.1,
@@ -110,6 +120,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         verbose: bool = False,
         max_grad_norm: Optional[float] = None,
         averaged_grad_hook: Optional[GradHook] = None,
+        on_epoch: Optional[OnEpoch] = None,
+        config_mismatch: str = "error",
     ):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
@@ -122,12 +134,11 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after "
                 f"matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
             )
-        if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
+        options.check_norm(max_grad_norm)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
-            made_by_function = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
-            offload_optimizer = made_by_function and (not use_local_updates or delay_optimizer_step)
+            is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
+            offload_optimizer = is_made_here and (not use_local_updates or delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
@@ -138,16 +149,14 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             average_state_every=average_state_every,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
-        self.reuse_grad_buffers = bool(reuse_grad_buffers)
+        self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
         self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
-        self.verbose, self.shutdown_timeout = verbose, shutdown_timeout
+        self.verbose, self.shutdown_timeout, self.on_epoch = verbose, shutdown_timeout, options.on_epoch(on_epoch)
         if verbose:
             _stderr.show(logging.INFO)
-        _notebook.replace(
-            lambda other: isinstance(other, Optimizer) and (other.dht, other.run_id) == (dht, run_id),
-            f"the optimizer of {run_id!r}",
-        )
+        _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
+        self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))
         build(
             self,
             averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
@@ -157,6 +166,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 scheduler=scheduler,
                 average_opt_statistics=average_opt_statistics,
                 extra_tensors=extra_tensors,
+                buffers=buffers,
                 compression=options.compression(state_averaging_compression, "state_averaging_compression"),
                 state_compression=options.compression(load_state_compression, "load_state_compression"),
             ),
@@ -166,12 +176,16 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         )
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
-        self.group_search = GroupSearch(self)
-        self._local_samples, self._joined = 0, False
-        self._metric: List[Any] = []
+        self.group_search, self.ledger, self.setups = GroupSearch(self), EpochLedger(self), SetupWatch(self)
+        self.belief = Belief(self.tracker, self.state_averager)
+        self._local_samples, self._joined, self._metric = 0, False, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self._init_as_torch()
         _notebook.made_here(self)
+
+    def _is_in_the_way(self, other: Any) -> bool:
+        """True if the other one trains this run on this DHT."""
+        return isinstance(other, Optimizer) and (other.dht, other.run_id) == (self.dht, self.run_id)
 
     # ---- training ----
 
@@ -213,6 +227,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             with self.tracker.pause_updates():
                 self._join()
                 self._take_step(batch_size, grad_scaler)
+        self.ledger.deliver()
         return loss
 
     def expect_batch(self, batch_size: int) -> None:
@@ -225,7 +240,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             self.grad_averager.expect_batch(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
-        if self._must_catch_up():
+        if self._must_load():
             if grad_scaler is not None and not self.auxiliary:
                 # the batch counts for nothing, but the scaler's update() asks whether it was looked at
                 self._are_grads_finite(grad_scaler)
@@ -267,15 +282,16 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     def _step_locally(self) -> None:
         averager, late = self.state_averager, Action.LOCAL_STEP in self.schedule.batch().background
-        if late:
-            averager.background.take(wait=True)
-        averager.parameters.lend_gradients()
-        self.clip_averaged_gradients()
-        if late:
-            averager.background.start(averager.step_optimizer, averager.update_model)
-            return
-        averager.step_optimizer()
-        averager.parameters.push()
+        with self.ledger.clock.enter("stepping"):
+            if late:
+                averager.background.take(wait=True)
+            averager.parameters.lend_gradients()
+            self.clip_averaged_gradients()
+            if late:
+                averager.background.start(averager.step_optimizer, averager.update_model)
+                return
+            averager.step_optimizer()
+            averager.parameters.push()
 
     @property
     def local_samples(self) -> int:
@@ -297,6 +313,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 "a gradient overflowed: the %d samples that this peer had summed up in .grad are left out",
                 self.local_samples,
             )
+            self.ledger.notes.lose(self.local_samples, "a gradient overflowed")
             self.grad_averager.reset_accumulated_grads_()
             self.tracker.report_local_progress(self.local_epoch, 0)
         return False
@@ -317,13 +334,17 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self.grad_averager is not None:
             self.grad_averager.rescale_(factor)
 
-    def clip_averaged_gradients(self) -> None:
-        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook."""
-        parameters = [p for p in self.state_averager.parameters.main if p.grad is not None]
+    def clip_averaged_gradients(self) -> Optional[torch.Tensor]:
+        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook.
+
+        Returns the norm before clipping, or None without max_grad_norm.
+        """
+        parameters, norm = [p for p in self.state_averager.parameters.main if p.grad is not None], None
         if self.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
         if self.averaged_grad_hook is not None:
             self.averaged_grad_hook(parameters)
+        return norm
 
     # ---- epochs ----
 
@@ -331,7 +352,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
         now = self.tracker.figures()
         self._forecast.update(now)
-        near, there = self._assist() if self.auxiliary else (now.match, now.ready)
+        behind = STANDINGS[now.standing] == "behind"  # then the next step() sees whether to load the swarm's state
+        near, there = self._assist() if self.auxiliary else (now.match and not behind, now.ready and not behind)
         if near and now.peers > 1 and self._forms_groups(now):
             self.group_search.prepare()
         if there:
@@ -343,26 +365,35 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if progress.epoch > self.local_epoch:
             self.state_averager.local_epoch = progress.epoch
             self.group_search.cancel()
+            self.setups.follow()
             self.group_search.enter_epoch(progress.epoch)
         near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
         return near, near and progress.num_peers > 1
 
     def _end_epoch(self) -> None:
-        self.state_averager.background.take(wait=True)
+        with self.ledger.clock.enter("waiting"):
+            self.state_averager.background.take(wait=True)
         if self.missed:  # the epoch before was made without this peer
             self.catch_up()
             return
-        next_epoch = max(self.local_epoch + 1, self.tracker.global_epoch)
+        next_epoch = self.local_epoch + 1
         alone = self.tracker.global_progress.num_peers <= 1
         if alone:
             self.group_search.cancel()
-        Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
+        self._compare_setup()
+        with self.ledger.clock.enter("stepping"):
+            Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
 
     @property
     def local_epoch(self) -> int:
         """The epoch of this peer."""
         return self.state_averager.local_epoch
+
+    @property
+    def last_epoch(self) -> Optional[EpochRecord]:
+        """The EpochRecord of the latest epoch that is complete, or None."""
+        return self.ledger.last
 
     @property
     def local_progress(self) -> Any:
@@ -440,6 +471,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         The result of background work reaches the model if it comes within shutdown_timeout.
         """
         self.state_averager.background.end(self.shutdown_timeout)
+        self.ledger.deliver_last()
         self.group_search.cancel()
         self.reporter.shutdown()
         self.tracker.shutdown()

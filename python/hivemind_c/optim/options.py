@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import inspect
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
 
 from _hivemind_c import HivemindError
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -40,12 +40,30 @@ def seconds(value: Any, name: str, allow_none: bool = False, default: Optional[f
     return float(value)
 
 
+def on_epoch(value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise TypeError(f"on_epoch must be a function of an EpochRecord, not {value!r}")
+    return value
+
+
 def run_name(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError(f"run_id must be the name of the run, the same on all its peers, not {value!r}")
     if "." in value or len(value.encode()) > 200:
         raise ValueError(f'run_id must not contain "." and must have at most 200 bytes: {value[:60]!r}')
     return value
+
+
+def choice(value: Any, name: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+    return str(value)
+
+
+def check_norm(max_grad_norm: Optional[float]) -> None:
+    """Raises ValueError if a norm to clip to is not more than 0."""
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
 
 
 def compression(value: Any, name: str) -> CompressionBase:

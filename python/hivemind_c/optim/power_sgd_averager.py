@@ -160,8 +160,18 @@ class PowerSGDGradientAverager(GradientAverager):
             timeout=left,
         )
         outcome_of(step)
-        self.stamp = (self.stamp, step.stamp)
+        self.stamp, self.rounds = (self.stamp, step.stamp), [*self.rounds, step]
         self._low.decode(number, qs)
+
+    def present_setup(self, setup: bytes) -> None:
+        """Sets what members of a group must have in common, for both averagings.
+
+        Args:
+            setup: As in DecentralizedAverager.present_setup.
+        """
+        super().present_setup(setup)
+        if self._qs is not None:
+            self._qs.present_setup(setup)
 
     def shutdown(self) -> None:
         """Stops both averagers. May be called twice."""

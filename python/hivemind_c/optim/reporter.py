@@ -20,6 +20,7 @@ from hivemind_c._log import begin
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import ERRORS_MAX, LEAST_S, News, key_of, period_s, subkey_of, write_news
 from hivemind_c.dht.values import pack
+from hivemind_c.optim.epoch_record import finite
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
@@ -46,6 +47,7 @@ class Reporter:
         self._loss: Optional[float] = None
         self._errors: Deque[Tuple[int, str]] = collections.deque(maxlen=ERRORS_MAX)
         self._samples = self._rounds = self._failures = 0
+        self._has_cut = False  # samples beyond the most that counts
         self.samples_lost = 0  #: that were summed up and never stepped with
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
 
@@ -59,6 +61,8 @@ class Reporter:
         """
         if value is not None:
             self._losses.append(value.detach() if hasattr(value, "detach") else value)
+            if (optimizer := self._optimizer()) is not None:
+                optimizer.ledger.notes.add_loss(value)
 
     def add_samples(self, samples: int) -> None:
         """Counts samples of this peer.
@@ -91,6 +95,23 @@ class Reporter:
                 epoch,
                 samples,
             )
+
+    def add_cut(self, epoch: int, samples: int, most: int) -> None:
+        """Counts samples beyond the most with which a peer counts. The first time is a warning.
+
+        Args:
+            epoch: Epoch in which they were computed.
+            samples: Number of samples that do not count.
+            most: Number of samples that do.
+        """
+        logger.log(
+            logging.DEBUG if self._has_cut else logging.WARNING,
+            "epoch %d: %d samples of this peer do not count: a peer counts with at most target_batch_size=%d",
+            epoch,
+            samples,
+            most,
+        )
+        self.samples_lost, self._has_cut = self.samples_lost + samples, True
 
     def add_failure(self, epoch: int, why: Any) -> None:
         """Counts a failed round.
@@ -125,6 +146,7 @@ class Reporter:
                 period = period_s(optimizer.tracker.global_progress.num_peers)
                 if waiting is None or waiting.done():  # else the network is slow, and what is newer waits
                     waiting = self._store(optimizer, self.news(max(LIVES_S, LIVES * period)))
+                optimizer.ledger.clock_check.look()
             except _hivemind_c.HivemindError as error:
                 logger.debug("this peer's news were not told: %s", error)
                 if error.status in ("CLOSED", "FORKED"):
@@ -147,6 +169,7 @@ class Reporter:
         optimizer = self._optimizer()
         if optimizer is None:
             raise ReferenceError("the optimizer that this news would be of has been dropped")
+        last, troubles = optimizer.ledger.news()
         role = "auxiliary" if optimizer.auxiliary else "client" if optimizer.client_mode else "trainer"
         return News(
             version=_hivemind_c.__version__,
@@ -162,6 +185,10 @@ class Reporter:
             rounds=self._rounds,
             failures=self._failures,
             errors=tuple(self._errors),
+            last=last and tuple(map(finite, last.numbers().values())),
+            troubles=troubles,
+            setup=optimizer.setups.published,
+            joined=optimizer.setups.joined,
         )
 
     def _mean_loss(self) -> Optional[float]:

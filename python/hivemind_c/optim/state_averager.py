@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
 import time
@@ -13,8 +12,11 @@ import torch
 from hivemind_c import cuda
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
-from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
+from hivemind_c.compression import CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
+from hivemind_c.optim.buffer_source import Given
+from hivemind_c.optim.buffers import Buffers, infos_of
+from hivemind_c.optim.checkpoints import Checkpoints
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
 from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
 from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
@@ -27,39 +29,16 @@ from hivemind_c.optim.optimizer_state import (  # noqa: F401
     load_optimizer_state,
 )
 from hivemind_c.optim.parameters import Group, copy_all, flat_views
+from hivemind_c.optim.state_checks import StateChecks
 from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
+from hivemind_c.optim.uncompressed import uncompressed_statistics
 
 logger = logging.getLogger("hivemind_c.optim")
 LRSchedulerBase = LRScheduler  #: hivemind's name for it
 
 
-class UncompressedStatistics(AdaptiveCompressionBase):
-    """The compression that the user chose, but none for optimizer statistics.
-
-    Second moments are often too small for float16, and a zero among them makes an enormous step.
-
-    Args:
-        rest: Compression of all other tensors.
-    """
-
-    def __init__(self, rest: CompressionBase):
-        self.rest, self.exact = rest, NoCompression()
-
-    def choose_compression(self, info: CompressionInfo) -> CompressionBase:
-        return self.exact if info.role is TensorRole.OPTIMIZER else self.rest
-
-
-def uncompressed_statistics(chosen: CompressionBase) -> CompressionBase:
-    """Returns a compression like the chosen one that leaves optimizer statistics as they are.
-
-    Args:
-        chosen: Compression from the user. An adaptive one, or none at all, is returned unchanged.
-    """
-    return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else UncompressedStatistics(chosen)
-
-
-class TrainingStateAverager(ManualSteps, DecentralizedAverager):
+class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, DecentralizedAverager):
     """Steps optimizer and scheduler, averages their state with other peers, and shares it with joining peers.
 
     An Optimizer has one. A program that has no Optimizer calls step() itself.
@@ -78,7 +57,8 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         sync_epoch_when_averaging: Let each averaging by step() bring local_epoch to that of the other members.
         parameter_names: Names of the parameters, by which an adaptive compression chooses. None: their indices.
         average_opt_statistics: Names of optimizer statistics to average, such as ("exp_avg_sq",).
-        extra_tensors: Floating-point tensors to average and share, such as the statistics of batch norm.
+        extra_tensors: Further floating-point tensors to average and share.
+        buffers: The module whose buffers are averaged and shared, or a list of them. None: no buffers.
         status_loglevel: Accepted without effect.
         **kwargs: Options of DecentralizedAverager, such as prefix and start.
     """
@@ -104,6 +84,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         parameter_names: Optional[Sequence[str]] = None,
         average_opt_statistics: Sequence[str] = (),
         extra_tensors: Sequence[torch.Tensor] = (),
+        buffers: Given = None,
         status_loglevel: int = logging.DEBUG,
         **kwargs: Any,
     ):
@@ -118,6 +99,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
                     "extra_tensors must be floating-point tensors, like a batch norm's running_mean; others cannot be "
                     "averaged"
                 )
+        self.buffers = Buffers(buffers, but=self.extra_tensors)
         self.parameter_names, self.performance_ema_alpha = parameter_names, performance_ema_alpha
         self.reuse_tensors = bool(offload_optimizer if reuse_tensors is None else reuse_tensors)
         names = (average_opt_statistics,) if isinstance(average_opt_statistics, str) else tuple(average_opt_statistics)
@@ -131,7 +113,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         self.lineage = Lineage(
             lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer)))
         )
-        self.tensors_to_average, infos = self._buffers(
+        self.tensors_to_average, infos = self._to_average(
             probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names
         )
         self._before: List[torch.Tensor] = []
@@ -147,13 +129,19 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         self._mark_digits = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
         infos.append(CompressionInfo.from_tensor(self._mark_digits, key="lineage"))
         chosen["compression"] = UncompressedKey("lineage", chosen.get("compression", NoCompression()))
-        super().__init__([*self.tensors_to_average, self._mark_digits], dht, tensor_infos=infos, **{**kwargs, **chosen})
+        averages = self.buffers.averages
+        if averages:  # which differ among equal replicas: no chunk of others, nor of the mark, holds values of theirs
+            self._sections = (len(infos) - 1, len(infos))
+        infos += infos_of(averages)
+        super().__init__(
+            [*self.tensors_to_average, self._mark_digits, *averages], dht, tensor_infos=infos, **{**kwargs, **chosen}
+        )
         own = bool(self.extra_tensors)  # which differ where replicas are alike
         self._exact = (
             not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
         )
 
-    def _buffers(
+    def _to_average(
         self, probed: Sequence[Tuple[int, str, torch.Tensor]], reuse: bool, names: Optional[Sequence[str]]
     ) -> Tuple[List[torch.Tensor], list]:
         main = self._trained()
@@ -258,6 +246,7 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             if tensor is not None and averaged.data_ptr() != tensor.data_ptr()
         ]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
+        self.buffers.load()
         self._mark_digits.copy_(torch.tensor(digits_of(self.lineage.mark)))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
@@ -276,7 +265,9 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             live = self._live() if self.loaded else None
             self.loaded = False
             if live is None:
+                self.buffers.drop()
                 return
+            self.buffers.apply()
             self.parameters.settle()
             there = [
                 (i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None
@@ -353,6 +344,8 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             timeout: Longest time in seconds to wait. None: no limit.
         """
         control.check_unused(self)
+        if not self.auxiliary:
+            self.buffers.weigh(control)
         control.allow_allreduce()
         try:
             members = outcome_of(control, timeout)
@@ -368,7 +361,9 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         and that of those who missed the round.
         """
         whole = all(share in (0, 1) and not auxiliary for _, _, _, auxiliary, _, share in control.details(0)[0])
-        return self._exact and whole and self._mark_digits.round().tolist() == digits_of(self.lineage.mark)
+        # a chunk of its own comes back as it was, and weights would hide another mark from the rounding
+        digits = self._mark_digits if self.buffers.averages else self._mark_digits.round()
+        return self._exact and whole and digits.tolist() == digits_of(self.lineage.mark)
 
     # ---- giving it to others and taking it from them ----
 
@@ -397,12 +392,17 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
                 "optimizer": described,
                 "scheduler": describe_scheduler(self.scheduler),
             }
-            metadata["lineage"] = self._state_lineage()
-            return metadata, [tensor.detach().clone() for tensor in tensors], infos
+            metadata.update(lineage=self._state_lineage(), **({"setup": self._setup} if self._setup else {}))
+            described, averaged, carried = self.buffers.offer()
+            if described is not None:
+                metadata["buffers"] = described
+                infos += infos_of((*averaged, *carried))
+            self._n_own = len(carried)
+            return metadata, [tensor.detach().clone() for tensor in (*tensors, *averaged, *carried)], infos
 
     def _averages(self) -> Tuple[List[torch.Tensor], List[CompressionInfo]]:
         """Those of the state."""
-        return self.tensors_to_average, list(self._tensors.infos[:-1])
+        return self.tensors_to_average, list(self._tensors.infos[: len(self.tensors_to_average)])
 
     def _state_lineage(self) -> bytes:
         return b"" if self.share_averages else self.lineage.mark
@@ -417,25 +417,18 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
             metadata: Metadata from get_current_state() of the peer.
             tensors: Tensors from get_current_state() of the peer.
         """
+        self._check_state(metadata, tensors)
+        tensors, buffers = self.buffers.split(metadata, tensors)
         main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
-        n = len(main)
-        if not isinstance(metadata, dict) or metadata.get("parameters") != n or len(tensors) < n + len(extra):
-            raise ValueError("the state from a peer is of another model: it has another number of tensors")
+        n, epoch = len(main), metadata["epoch"]
         middle, last = tensors[n : len(tensors) - len(extra)], tensors[len(tensors) - len(extra) :]
-        for own, given in zip((*main, *extra), (*tensors[:n], *last)):
-            if tuple(own.shape) != tuple(given.shape):
-                raise ValueError(
-                    f"the state from a peer is of another model: a tensor in it is {tuple(given.shape)}, and "
-                    f"{tuple(own.shape)} here"
-                )
-        epoch = metadata.get("epoch")
-        if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 48:
-            raise ValueError("the state from a peer is damaged: it has no epoch")
+        self.offers.check_setup(metadata.get("setup"))
         with self.state_lock:
             restore(self.optimizer, metadata.get("optimizer"), middle, self._whole)
             restore_scheduler(self.scheduler, metadata.get("scheduler"))
             self.parameters.settle()
             copy_all((*main, *extra), (*tensors[:n], *last))
+            self.buffers.replace(buffers)
             self.local_epoch, self.loaded = epoch, False
             self.lineage.restart(metadata.get("lineage"))
             self.parameters.push(force=True)
@@ -463,44 +456,3 @@ class TrainingStateAverager(ManualSteps, DecentralizedAverager):
         if taken:
             self.background.drop()  # what it made is of the state before
         return taken
-
-    # ---- checkpoints ----
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Returns the state without the model, for torch.save.
-
-        It is the state_dict of the optimizer, with the scheduler, the epoch and, with offload, the exact parameters.
-        """
-        self.background.take(wait=True)
-        with self.state_lock:
-            self.parameters.pull()
-            more: Dict[str, Any] = {"local_epoch": self.local_epoch}
-            if self.scheduler is not None:
-                more["scheduler"] = self.scheduler.state_dict()
-            if self.parameters.offload:
-                more["parameters"] = [p.detach().clone() for p in self.parameters.main]
-            return {**self.optimizer.state_dict(), "hivemind_c": more}
-
-    @torch.no_grad()
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores the result of state_dict(), or that of an optimizer of torch. The model is restored separately.
-
-        Args:
-            state_dict: Result of state_dict().
-        """
-        self.background.drop()
-        more = state_dict.get("hivemind_c", {})
-        old_epoch = state_dict.get("state", {}).get("local_epoch")  # where hivemind keeps it
-        state = {index: value for index, value in state_dict["state"].items() if index != "local_epoch"}
-        with self.state_lock:
-            self.optimizer.load_state_dict(copy.deepcopy({"state": state, "param_groups": state_dict["param_groups"]}))
-            if self.scheduler is not None and "scheduler" in more:
-                self.scheduler.load_state_dict(copy.deepcopy(more["scheduler"]))
-            self.parameters.pull()
-            self.parameters.settle()
-            if self.parameters.offload and "parameters" in more:
-                copy_all([p.detach() for p in self.parameters.main], more["parameters"])
-                self.parameters.push(force=True)
-            self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
-            self.offers.invalidate()
-            self.lineage.restart()

@@ -37,6 +37,8 @@ class StateOffers:
         self._epoch_s = self._cost_s = 0.0  # what an epoch takes; what a copy costs
         self._failures, self._again = 0, 0.0
         self.loads = 0  # since an epoch was made together with others
+        #: called with the setup of a state before it is taken over; raises if this peer must not take it
+        self.check_setup: Callable[[Any], None] = lambda packed: None
 
     def begin_epoch(self, epoch: int, wanted: bool = False, changed: bool = True) -> None:
         """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn, or

@@ -22,6 +22,9 @@ class Statistic(NamedTuple):
     tensor: torch.Tensor
 
 
+VALUES_MOST, TENSORS_MOST = 4, 16  #: that torch's optimizers remember of a value, and of a parameter, at most
+
+
 def parameters_of(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
@@ -37,6 +40,17 @@ def statistics_of(optimizer: torch.optim.Optimizer) -> List[Statistic]:
             if isinstance(state[name], torch.Tensor)
         ]
     return found
+
+
+def state_bytes_most(optimizer: torch.optim.Optimizer) -> int:
+    """Most bytes of its statistics at any peer, each of which may begin at a multiple of 64 bytes. 0: not known, as for
+    an optimizer that is not one of torch's."""
+    of_torch = type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, torch.optim.LBFGS)
+    if not of_torch:
+        return 0
+    params = parameters_of(optimizer)
+    most = sum(p.numel() * max(p.element_size(), 4) * VALUES_MOST + 128 * TENSORS_MOST for p in params)
+    return max(most, sum(s.tensor.nbytes + 64 for s in statistics_of(optimizer)))
 
 
 def is_plain(value: Any, depth: int = 0) -> bool:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List
 import torch
 from _hivemind_c import HivemindError
 
+from hivemind_c.optim.epoch_clock import EpochClock
+from hivemind_c.optim.epoch_notes import norm_of, share_of
 from hivemind_c.optim.parameters import all_finite
 from hivemind_c.optim.schedule import Action, Actions, Plan
 
@@ -26,8 +28,14 @@ class Transition:
         self.epoch = optimizer.local_epoch
         self.state, self.gradients = optimizer.state_averager, optimizer.grad_averager
         self.samples = optimizer.local_samples
+        self.ledger = optimizer.ledger
+        self.notes, self.clock = self.ledger.notes, self.ledger.clock  # the latter: of the thread that does the actions
+        self.background_spent: Dict[str, float] = {}  # seconds of each occupation there
+        now = optimizer.tracker.figures()
+        self.swarm_samples = int(now.samples) if now.epoch == self.epoch else now.target
         self.state_averaged = False
         self.averaged = False  # the gradients are the swarm's
+        self.was_group_of_one = False
         self.nobody_came = False  # for the gradients, in all of their time
         self.left_out = False  # the others have made this step without this peer
         self.is_empty = False  # nobody came, and this peer has nothing to step with: the epoch goes on
@@ -46,6 +54,8 @@ class Transition:
 
     def run(self, plan: Plan) -> None:
         """Does what is to be done now, and starts the rest."""
+        if not self.optimizer.auxiliary:
+            self.state.buffers.take(self.samples, self.alone)
         if self.gradients is not None:
             self._look_at_parameters()
             self.gradients.load_accumulators_into_averager_(self.metric)
@@ -74,6 +84,20 @@ class Transition:
             self.state.background.start(lambda: self._in_background(tuple(job)), self._finish)
         else:
             self._settle()
+        self.ledger.end(self, settled=not plan.background)
+
+    @property
+    def outcome(self) -> str:
+        """How the epoch ended, as a key of epoch_record.OUTCOMES."""
+        if self.left_out:
+            return "left out"
+        if self.averaged or self.gradients is None and self.state_averaged:
+            return "averaged"
+        if self.alone or self.was_group_of_one:
+            return "alone"
+        if self.gradients is None and not self.optimizer.schedule.averages_state_at(self.next_epoch):
+            return "local"
+        return "failed"
 
     def _run(self, actions: Actions) -> None:
         for action in actions:
@@ -82,19 +106,27 @@ class Transition:
                 return
 
     def _in_background(self, actions: Actions) -> None:
+        self.clock = EpochClock()
         try:
-            self._run(actions)
+            with self.clock.enter("stepping"):
+                self._run(actions)
         except BaseException:
             if not self.stepped:  # this epoch has not happened here: the peer is behind, and knows it
                 self.state.local_epoch = self.epoch
             raise
+        finally:
+            self.background_spent = self.clock.take()
 
     def _finish(self) -> None:
-        if self.left_out:
-            self.optimizer.reporter.add_discarded(self.epoch, self.samples)
-            return
-        self.state.update_model()
-        self._settle()
+        with self.ledger.clock.enter("stepping"):
+            if self.left_out:
+                self.optimizer.reporter.add_discarded(self.epoch, self.samples)
+                self.notes.lose(self.samples, "the others made this step without this peer")
+                self.samples = 0
+            else:
+                self.state.update_model()
+                self._settle()
+            self.ledger.settle(self)
 
     def _settle(self) -> None:
         """The epoch has ended here. Where this peer's state is that of the others, joiners may have it."""
@@ -138,13 +170,16 @@ class Transition:
                 self.epoch,
                 self.samples,
             )
+            self.notes.lose(self.samples, "the gradient of this peer is not finite")
             self.samples = 0
+        called = self.clock.now()
         try:
             # which may be the next one already: then the state is not there yet
-            with self.state.offers.overdue_timer(self.state.local_epoch):
+            with self.state.offers.overdue_timer(self.state.local_epoch), self.clock.enter("waiting"):
                 members = self.gradients.average_loaded(float(self.samples), control=control)
         except HivemindError as error:
             optimizer.reporter.add_failure(self.epoch, f"gradients: {error}")
+            self.notes.fail(f"averaging gradients failed: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
                 logger.warning(
                     "epoch %d: the others made this step without this peer: it loads their state", self.epoch
@@ -164,11 +199,31 @@ class Transition:
             )
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
-        self.averaged = not self.gradients.was_alone()
+        self.was_group_of_one = self.gradients.was_alone()
+        self.averaged = not self.was_group_of_one
+        if self.averaged:
+            optimizer.setups.has_averaged()
+            self._cut_samples()
         optimizer.reporter.add_round(self.samples)
+        self.notes.add_rounds(self.gradients.rounds, self.clock, called)
+        self._count_lost(1.0 if self.was_group_of_one else share_of(self.gradients.rounds))
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
+
+    def _cut_samples(self) -> None:
+        """Drops the samples above target_batch_size, which is the most that a peer counts with."""
+        most = self.optimizer.target_batch_size
+        if self.samples > most:
+            self.optimizer.reporter.add_cut(self.epoch, self.samples - most, most)
+            self.notes.lose(self.samples - most, "a peer counts with target_batch_size at most")
+            self.samples = most
+
+    def _count_lost(self, share: float) -> None:
+        """A part of this peer's values may not have reached the average: it was late, or a member died."""
+        lost = round(self.samples * (1 - share))
+        self.notes.lose(lost, f"only {share:.0%} of this peer's values reached the average")
+        self.samples -= lost
 
     def _look_at(self, words: Iterable[Any]) -> None:
         """Where members have different replicas, one of them is the swarm's, and the rest take it over."""
@@ -193,7 +248,8 @@ class Transition:
             self._mark_step()
         else:
             with self.gradients.use_averaged_gradients(self.takes, self.main, self.beside):
-                optimizer.clip_averaged_gradients()
+                norm = optimizer.clip_averaged_gradients()
+                self.notes.gradient_norm = norm_of(self.gradients.averaged_grads) if norm is None else norm
                 self.state.step_optimizer()
             self._mark_step()
             optimizer.say(
@@ -202,6 +258,8 @@ class Transition:
         self.stepped = True
 
     def _mark_step(self) -> None:
+        if changed := self.optimizer.setups.take_change():
+            self.state.lineage.became("setup", changed)
         if self.averaged:
             frozen = [i for i, takes in enumerate(self.takes) if not takes]  # who froze others has stepped otherwise
             self.state.lineage.became(
@@ -260,16 +318,20 @@ class Transition:
         same = self.averaged and not (
             self.optimizer.auxiliary or self.optimizer.missed or self.meets_another or self.state.extra_tensors
         )
+        called = self.clock.now()
         try:
             # equal to the others' already: its average changes nothing
-            with self.state.offers.late_timer(self.next_epoch) if same else nullcontext():
+            late = self.state.offers.late_timer(self.next_epoch) if same else nullcontext()
+            with late, self.clock.enter("waiting"):
                 members = self.state.average_loaded(control)
         except HivemindError as error:
             logger.warning(
                 "epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error
             )
             self.optimizer.reporter.add_failure(self.next_epoch, f"state: {error}")
+            self.notes.fail(f"averaging the state failed: {error}")
             return
         self.state_averaged = True
+        self.notes.add_rounds([control], self.clock, called)
         self.optimizer.reporter.add_round()
         self.optimizer.say("Averaged state successfully with %d peers", len(members))

@@ -254,6 +254,8 @@ def test_peer_with_too_little_to_reduce_reduces_nothing(swarm, least, most_by_le
     moved = [control.details(70)[3] for control in controls]
     assert all(torch.equal(own, torch.full((8192,), 2.0)) for own in tensors)
     assert abs(max(moved) / min(moved) - most_by_least) < 0.1  # who reduces it all serves two others
+    parts = sorted(control.details(0)[-2] for control in controls)
+    assert abs(sum(parts) - 1) < 1e-9 and (parts == [0, 0, 1] if most_by_least == 2 else parts[0] > 0.3)
 
 
 def test_held_tensors_receive_no_average(swarm):
@@ -421,6 +423,29 @@ def test_the_largest_chunk_is_the_cores():
     said = dict(re.findall(r"^#define (HV_RUN_CHUNK_MAX|HV_CODEC_HEADER)\s+(.*?)\s*(?:/\*.*)?$", sources, re.M))
     number = said["HV_RUN_CHUNK_MAX"].replace("HV_CODEC_HEADER", said["HV_CODEC_HEADER"]).replace("1u", "1").replace("/", "//")
     assert eval(number) == CHUNK_VALUES_MAX
+
+
+def test_overstated_weight_is_cut_and_named_once(swarm, caplog):
+    """The liar, in client mode, owns no span: the others make all averages."""
+    swarm(2)
+    liar = DHT(swarm.dhts[0].get_visible_maddrs(), start=True, client_mode=True, wait_timeout=30, startup_timeout=90)
+    swarm.dhts.append(liar)
+    tensors = [torch.full((500,), value) for value in (1.0, 3.0, 8.0)]
+    limits = [dict(weight_max=2.0), dict(weight_max=2.0), {}]
+    averagers = [swarm.averager(dht, [t], **limit) for dht, t, limit in zip(swarm.dhts, tensors, limits)]
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        for _ in range(2):
+            swarm.together(averagers, [dict(weight=2.0), dict(weight=5.0), dict(weight=1e18)])
+            assert all(torch.equal(t, tensors[0]) for t in tensors[1:]), "all hold the same bits"
+            torch.testing.assert_close(tensors[0], torch.full((500,), 4.0))
+            for tensor, value in zip(tensors, (1.0, 3.0, 8.0)):
+                tensor.fill_(value)
+        named = [line for line in caplog.messages if "states a weight of" in line]
+        assert all("1e+18" in line and "counts with 2" in line for line in named)
+    assert 1 <= len(named) <= 2, "each of the two owners names it once, however many rounds there are"
+    for weight in (0, -1.0, float("nan"), float("inf"), True, "1"):
+        with pytest.raises(ValueError, match="weight_max"):
+            DecentralizedAverager([torch.zeros(3)], swarm.dhts[0], prefix="w", start=False, weight_max=weight)
 
 
 def test_contradictory_steps_are_refused_at_once(swarm):

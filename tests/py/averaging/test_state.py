@@ -57,6 +57,45 @@ def test_a_state_comes_as_it_was_offered(pair):
     loaded.tensors[0].add_(1)  # they are nobody else's
 
 
+def test_refused_state_is_passed_over_for_another(pair, node):
+    """The second donor's states are newer, and of no use: one is full of NaN, and one is too large."""
+    first, second = pair
+    joiner = node(initial_peers=first.addresses)
+    joiner.wait_for_peers(2, timeout=60)
+    good, bad = [torch.ones(300)], [torch.full((300,), float("nan"))]
+    StateSharing(first, "liars").offer(3, good)
+    StateSharing(second, "liars").offer(4, bad)
+    taken = []
+
+    def finite(state):
+        taken.append(state.epoch)
+        if not all(tensor.isfinite().all() for tensor in state.tensors):
+            raise ValueError("it is not finite")
+
+    sharing = StateSharing(joiner, "liars")
+    loaded = sharing.load(30, accept=finite, epoch_least=1)
+    assert taken == [4, 3] and loaded.epoch == 3 and same(good, loaded.tensors)
+    assert sharing.load(30, accept=finite, epoch_least=1).epoch == 3 and taken == [4, 3, 3], "it is not loaded again"
+    with pytest.raises(ValueError, match="not finite"):
+        StateSharing(joiner, "liars").load(30, accept=finite, epoch_least=4)
+    StateSharing(second, "liars").offer(5, [torch.ones(3000)])
+    assert sharing.load(30, size_max=2000, epoch_least=1).epoch == 3
+    with pytest.raises(HivemindError, match="the limit is 2000") as caught:
+        sharing.load(30, size_max=2000, epoch_least=5)
+    assert caught.value.status == "TOO_LARGE"
+
+
+def test_look_names_the_epoch_that_load_would_give(pair):
+    donor, joiner = pair
+    with pytest.raises(HivemindLookupError):
+        StateSharing(joiner, "looked").look(30)
+    StateSharing(donor, "looked").offer(12, model())
+    looker = StateSharing(joiner, "looked")
+    assert looker.look(30) == looker.look(30, epoch_least=12) == 12
+    with pytest.raises(HivemindLookupError, match="13 or later"):
+        looker.look(30, epoch_least=13)
+
+
 def test_equal_states_have_equal_digests_and_others_do_not(pair):
     first, second = (StateSharing(node, "run") for node in pair)
     digest = first.offer(3, model(), {"lr": 0.1})
@@ -68,6 +107,19 @@ def test_equal_states_have_equal_digests_and_others_do_not(pair):
         (3, model()[:-1], {"lr": 0.1}),
     ):
         assert second.offer(*other) != digest
+
+
+def test_own_tensors_come_from_the_donor_and_are_in_no_digest(pair):
+    first, second = (StateSharing(node, "run", compression=Float16Compression()) for node in pair)
+    counts = [[torch.tensor(n), torch.full((3,), 0.1 * n)] for n in (7, 9)]
+    digest = first.offer(3, model() + counts[0], n_own=2)
+    assert second.offer(3, model() + counts[1], n_own=2) == digest
+    assert second.offer(3, model() + counts[0]) != digest  # the same tensors as the swarm's
+    second.withdraw()
+    loaded = second.load(timeout=30)
+    assert same(counts[0], loaded.tensors[-2:])  # to the bit: they are not compressed
+    with pytest.raises(ValueError, match="n_own must be"):
+        first.offer(3, model(), n_own=9)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def values(n, dtype, seed=0):
 
 
 def on_the_cpu(name, tensor, residual=None):
-    return _hivemind_c.codec_encode(_hivemind_c.CODECS.index(name), tensor, residual)
+    width = tensor.shape[-1] if tensor.dim() else 1
+    return _hivemind_c.codec_encode(_hivemind_c.CODECS.index(name), tensor, residual, width)
 
 
 def bytes_of(chunk):
@@ -244,6 +245,19 @@ def test_compress_goes_by_the_kernels_where_they_are(stand_in, monkeypatch):
             and serialized.requires_grad
         )
     assert seen == [codec._name for codec in codecs.BUILT_IN]
+
+
+def test_rows_come_back_from_the_device_as_from_the_cpu(stand_in):
+    kernels = cuda.Kernels(0, stand_in)
+    tensor = values(6000, torch.float32).reshape(60, 100) * torch.logspace(-6, 6, 60)[:, None]
+    chunk = kernels.encode("scaled_rows", tensor)
+    assert bytes_of(chunk) == on_the_cpu("scaled_rows", tensor)
+    assert kernels.check(chunk, "scaled_rows", torch.float32, 6000, width=100).item() == 0
+    assert kernels.check(chunk, "scaled_rows", torch.float32, 6000, width=101).item() != 0
+    out, want = torch.empty(60, 100), torch.empty(60, 100)
+    kernels.decode(chunk, "scaled_rows", torch.float32, out)
+    _hivemind_c.codec_decode(bytes_of(chunk), want)
+    assert torch.equal(out, want)
 
 
 def test_a_forked_child_is_told_that_it_cannot(stand_in):

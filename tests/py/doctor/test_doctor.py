@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,10 @@ from hivemind_c import HivemindError, Node, get_dht_time
 from hivemind_c.dht import news
 from hivemind_c.dht.values import unpack
 from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Settings, diagnose, machine, network, swarm
+from hivemind_c.doctor.troubles import TROUBLES
 from support import HERE, free_port
 
+ROOT = Path(__file__).resolve().parents[3]
 QUIET = {"environment": {}}
 PATIENCE = 60.0  # for what comes at once on a machine that has time: nothing waits for so long
 
@@ -289,6 +292,20 @@ def test_fault_20_other_versions_and_failing_rounds(dhts):
     found = looked(initial_peers=dhts[1].get_visible_maddrs(), run_id="run")
     assert told(found, "peers' versions").level == WARNING and "0.0.7?[2J" in told(found, "peers' versions").text
     assert "nobody came" in told(found, "rounds").text
+
+
+def test_troubles_of_the_runs_peers_are_told(dhts):
+    tell(dhts[0], troubles=("thin", "of a later version"))
+    found = looked(initial_peers=dhts[1].get_visible_maddrs(), run_id="run")
+    finding = told(found, "troubles")
+    assert finding.level == WARNING and TROUBLES["thin"].remedy in finding.text
+    assert dhts[0].peer_id[-8:] in finding.text and "(1 of " in finding.text
+
+
+def test_page_names_each_trouble_as_the_peer_does():
+    table = (ROOT / "docs" / "TROUBLESHOOTING.md").read_text().split("<!-- troubles -->")[1]
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.M))
+    assert rows == {code: about for code, (about, _) in TROUBLES.items()}
 
 
 def test_fault_21_nobody_trains_in_that_run(dhts):

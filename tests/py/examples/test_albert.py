@@ -96,6 +96,7 @@ def test_two_trainers_one_killed_and_back_and_the_loss_falls(talk, data, tmp_pat
     first = float(stays.until(r"epoch \d+: \d peers, loss ([0-9.]+)")[1])  # whoever is there first begins alone
     for one in (stays, goes):
         one.until(r"epoch \d+: 2 peers")
+        one.until(r"Averaged tensors successfully with 2 peers")
     goes.process.kill()
     goes.process.wait()
     back = trainer("goes", "--max_steps", "600")  # time to be one of two again, whatever round the other was in
@@ -228,6 +229,7 @@ def test_the_command_line_of_the_peers_example_runs(data, dht, tmp_path):
     command = [sys.executable, ALBERT / "run_trainer.py", *old, "--initial_peers", *peers, *more, *small]
     done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=280)
     assert done.returncode == 0, done.stderr
+    assert "Collaboration accumulated" in done.stderr  # the peers' "sanity check" is seen without any setting
     assert "epoch 1: 1 peers, loss" in done.stdout and "no effect of --statistics_expiration" in done.stderr and "no effect of --logging_dir" in done.stderr
 
 

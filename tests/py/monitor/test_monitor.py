@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import io
 import math
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 import types
 
 import pytest
+import rich.console
 import torch
 
 from hivemind_c import HivemindTimeoutError, ProgressTracker, get_dht_time
@@ -22,14 +24,17 @@ from hivemind_c.monitor.prometheus import exposition
 from hivemind_c.monitor.sinks import Missing, Sinks
 from hivemind_c.monitor.view import draw
 from hivemind_c.monitor.watch import OWED_S, Watch
+from hivemind_c.monitor.web import as_json
 from hivemind_c.optim import speed
+from hivemind_c.optim.epoch_record import NUMBERS
 from hivemind_c.optim.reporter import LIVES_S
 from optim_support import Peer, flat, network, settle, train_together
 from support import eventually, resident
 
 SAID = news.News(
     version="0.1.0", name="amber", role="trainer", time=1e9, lease=10.0, epoch=3, target=64, samples=640, speed=12.5,
-    loss=0.25, rounds=6, failures=1, errors=((2, "nobody came"),)
+    loss=0.25, rounds=6, failures=1, errors=((2, "nobody came"),), last=tuple(map(float, range(len(NUMBERS)))),
+    troubles=("left_out", "of a later version"),
 )  # fmt: skip
 
 
@@ -80,7 +85,9 @@ def test_no_number_of_a_strangers_is_too_large_to_be_remembered():
         {"epoch": True}, {"epoch": 1 << 49}, {"epoch": 1.5}, {"target": 0}, {"samples": "9"}, {"speed": math.inf},
         {"speed": -1.0}, {"speed": True}, {"loss": math.nan}, {"loss": "low"},
         {"rounds": None}, {"failures": -1}, {"errors": None}, {"errors": [[1, "x"]] * 5}, {"errors": [[1]]},
-        {"errors": [["1", "x"]]}, {"errors": [[1, "x" * 201]]}, {"more": 1},
+        {"errors": [["1", "x"]]}, {"errors": [[1, "x" * 201]]}, {"more": 1}, {"last": [1.0] * 33}, {"last": ["1"]},
+        {"last": [math.inf]}, {"last": [-1e19]}, {"last": [True]}, {"last": 1}, {"troubles": None}, {"troubles": [1]},
+        {"troubles": ["x" * 33]}, {"troubles": ["alone"] * 9},
     ],
 )  # fmt: skip
 def test_news_out_of_bounds_are_nobodys(wrong):
@@ -121,6 +128,20 @@ def test_a_liar_is_in_doubt_and_moves_neither_epoch_nor_loss():
     assert found["liar"].share < 0.62 and math.isclose(sum(view.share for view in found.values()), 1.0)
     assert not views(honest, int(reference([3.0] * 5)))[0].doubt
     assert reference([1, 1, 1, 9, 9]) == 9 and reference([1, 1, 1, 1, 9, 9]) == 1 and reference([]) == 0
+
+
+def test_peer_with_another_setup_is_marked_with_both_values():
+    usual, other = b"optimizer: SGD\nweight_decay: 0\n", b"optimizer: SGD\nweight_decay: 0.1\n"
+    told = [usual, usual, other, b"", b"optimizer: \x1b[2J\n", b"no setup"]
+    heard = [(f"peer{i}", dataclasses.replace(SAID, setup=setup), 1.0) for i, setup in enumerate(told)]
+    found = views(heard, 3)
+    assert [view.differs for view in sorted(found, key=lambda view: view.peer_id)] == [
+        "", "", "differs in weight_decay (0.1, most have 0)", "", "", ""
+    ]  # fmt: skip
+    shown = exposition(snapshot(peers=tuple(found)))
+    assert 'hivemind_peer_setup_differs{run="run",peer="peer2",name="' in shown
+    values = [line.split()[-1] for line in shown.splitlines() if line.startswith("hivemind_peer_setup_differs{")]
+    assert values.count("1") == 1 and len(values) == 6
 
 
 def test_count_of_old_records_puts_nobody_in_doubt(dht, monkeypatch):
@@ -608,6 +629,24 @@ def test_prometheus_reads_any_name_of_a_peer():
     assert 'hivemind_epoch{run="run"} 3\n' in text and "hivemind_seconds_to_next_epoch" not in text
     assert 'hivemind_peer_loss{run="run",peer="12D3peer",name="a\\"\\n\\\\b"} 0.25\n' in text
     assert all(line.startswith(("# ", "hivemind_")) for line in text.splitlines())
+
+
+def test_latest_epoch_and_troubles_of_a_peer_are_shown():
+    other = dataclasses.replace(SAID, last=(1.0, None), troubles=())  # of a version with other fields
+    now = snapshot(peers=tuple(views([("12D3peer", SAID, 1.0), ("12D3other", other, 1.0)], 3)), eta=None)
+    text = exposition(now)
+    labels = 'run="run",peer="12D3peer",name="amber"'
+    for i, name in enumerate(NUMBERS):
+        assert f"hivemind_peer_last_epoch_{name}{{{labels}}} {float(i)}\n" in text
+    assert f'hivemind_peer_trouble{{{labels},trouble="left_out"}} 1\n' in text
+    assert text.count("peer_trouble{") == 1 and text.count("peer_last_epoch_loss{") == 1
+    rows = {row["peer_id"]: row for row in as_json(now)["peers"]}
+    assert as_json(now)["numbers"] == NUMBERS
+    assert rows["12D3peer"]["last"] == list(SAID.last) and rows["12D3other"]["last"] is None
+    assert rows["12D3peer"]["troubles"] == ["is left out of epochs again and again"]
+    console = rich.console.Console(width=200, record=True, file=io.StringIO())
+    console.print(draw(now, "join"))
+    assert "is left out of epochs again and again" in console.export_text()
 
 
 def test_tensorboard_gets_each_epoch_once(tmp_path):

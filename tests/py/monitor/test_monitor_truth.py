@@ -71,7 +71,10 @@ LIAR = """
 """
 
 FIGURES = "epoch", "loss", "samples", "rounds", "failures"
-CELLS = "peer", "name", "role", "version", "epoch", "samples", "share", "speed", "loss", "rounds", "failures", "seen"
+CELLS = (
+    *("peer", "name", "role", "version", "epoch", "samples", "share", "speed", "loss", "rounds", "failures", "last"),
+    "seen",
+)
 
 
 def rows_of(page):

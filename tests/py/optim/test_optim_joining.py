@@ -20,6 +20,19 @@ from support import PATIENCE, eventually
 RUNS = itertools.count()
 
 
+def a_ghost(dht, run, epoch):
+    """Somebody who is counted, and never comes."""
+    ghost = hivemind.ProgressTracker(dht, run, 16, start=True)
+    ghost.report_local_progress(epoch, 1)
+    return ghost
+
+
+def equal_epochs(peers):
+    """The epochs after which all of them have the same model."""
+    common = set.intersection(*(set(one.after) for one in peers))
+    return [epoch for epoch in common if all(torch.equal(one.after[epoch], peers[0].after[epoch]) for one in peers)]
+
+
 WAYS = {
     "sgd": dict(optimizer="sgd", scheduler="cosine"),
     "adamw": dict(optimizer="adamw", scheduler="lambda"),
@@ -87,29 +100,115 @@ def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
 
 def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
     run = f"join {next(RUNS)}"
-    ghost = hivemind.ProgressTracker(dhts[1], run, 16, start=True)
-    ghost.report_local_progress(7, 1)
     one = peer(0, run_id=run, target_batch_size=16)
-    meet([one])
-    one.wait_for(2)
+    ghost = a_ghost(dhts[1], run, 7)
+    assert eventually(lambda: one.optimizer.tracker.global_epoch == 7)
     before = flat(one.model)
-    with caplog.at_level(logging.WARNING, "hivemind_c"):
-        assert eventually(lambda: one.batch() or any("could not load the state" in line for line in caplog.messages))
-    assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
     assert not one.optimizer.is_synchronized_with_peers()
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        one.batch()
+    assert any("could not load the state" in line for line in caplog.messages)
+    assert any("peers claim epoch 7" in line and "continues in epoch 0" in line for line in caplog.messages)
+    assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
+    assert one.optimizer.is_synchronized_with_peers() and one.optimizer.tracker.global_epoch == 0
     ghost.shutdown()
+
+
+# ---- a stranger claims an epoch of which nobody has a state ----
+
+
+@pytest.mark.parametrize("ahead", [1, 10**6])
+def test_false_claim_of_an_epoch_stops_neither_run_nor_joiner(peer, dhts, ahead):
+    """The liar is there first, and always ahead: alone with it, nothing shows a trainer that it lies."""
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=48)
+    liar, ended = a_ghost(dhts[3], run["run_id"], ahead), threading.Event()
+    first = peer(0, **run)
+
+    def lie():
+        while not ended.wait(0.05):
+            liar.report_local_progress(first.optimizer.local_epoch + ahead, 1)
+
+    lies = threading.Thread(target=lie)
+    lies.start()
+    try:
+        assert eventually(lambda: first.optimizer.tracker.global_epoch >= ahead)
+        train_until([first], lambda: first.optimizer.local_epoch >= 2)
+        second = peer(1, network(seed=9), **run)
+        both = [first, second]
+        train_until(both, lambda: len(equal_epochs(both)) >= 3)
+        third = peer(2, network(seed=8), **run)
+        train_until([*both, third], lambda: len(equal_epochs([*both, third])) >= 3)
+        assert max(one.optimizer.local_epoch for one in [*both, third]) < 1000
+    finally:
+        ended.set()
+        lies.join()
+        liar.shutdown()
+
+
+def test_samples_count_on_while_a_far_epoch_is_doubted(peer, dhts):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000)
+    meet([one])
+    counts_a_little(one)
+    liar = a_ghost(dhts[1], one.optimizer.run_id, 10**6)
+    assert eventually(lambda: one.optimizer.tracker.standing == "behind")
+    offered = one.optimizer.state_averager.offers
+    offered.offer(0)
+    for _ in range(5):
+        counts_a_little(one)
+    assert one.optimizer.local_samples == 6 and one.optimizer.reporter.samples_lost == 0
+    assert one.optimizer.tracker.standing == "in step"
+    assert offered_to(dhts[2], one, 0).epoch == 0, "this peer offers its state all the time"
+    liar.shutdown()
+
+
+def test_each_doubt_lasts_longer_until_a_state_is_loaded(peer, dhts, caplog):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=10**6)
+    meet([one])
+    liar = a_ghost(dhts[1], one.optimizer.run_id, 10**6)
+
+    def doubts():
+        return [line.split(" s it does not count")[0].split()[-1] for line in caplog.messages if "peers claim" in line]
+
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        assert eventually(lambda: counts_a_little(one) and len(doubts()) >= 3)
+        assert doubts()[:3] == ["1", "2", "4"] and one.optimizer.reporter.samples_lost == 0
+        caplog.clear()
+        one.optimizer.belief.trust()
+        assert eventually(lambda: counts_a_little(one) and doubts())
+    assert doubts() == ["1"]
+    liar.shutdown()
+
+
+def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
+    """The stranger's states are newer than the trainers', and it offers nothing else."""
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw")
+    old = [peer(0, **run), peer(1, **run)]
+    train_together(old, 2)
+    old[1].optimizer.state_averager.offers.withdraw()
+    averager = old[0].optimizer.state_averager
+    averager.share_state(2)
+    metadata, tensors, _ = averager.get_current_state()
+    late = peer(2, network(seed=9), **run)
+    most = late.optimizer.state_averager._state_size_max()
+    own = sum(tensor.nbytes for tensor in tensors)
+    assert own < most < 4 * own, "the limit fits the state, and little more"
+    stranger = StateSharing(dhts[3], averager.prefix)
+    useless = (
+        ("values that are not finite", [torch.full_like(t, math.nan) for t in tensors]),
+        ("and the limit is", [*tensors, torch.ones(most)]),
+    )
+    for epoch, (why, given) in enumerate(useless, 5):
+        stranger.offer(epoch, given, metadata)
+        with caplog.at_level(logging.WARNING, "hivemind_c"):
+            assert late.optimizer.load_state_from_peers(timeout=PATIENCE, epoch_least=1)
+            assert eventually(lambda: any(why in line for line in caplog.messages)), caplog.messages
+        assert late.optimizer.local_epoch == 2 and torch.equal(flat(late.model), flat(old[0].model))
+    stranger.withdraw()
 
 
 # ---- there is somebody who could give it: it is to be had, whatever that one waits for ----
 
 WAITS_LONG = dict(matchmaking_time=PATIENCE, averaging_timeout=2 * PATIENCE, shutdown_timeout=0.1)
-
-
-def a_ghost(dht, run, epoch):
-    """Somebody who is counted, and never comes."""
-    ghost = hivemind.ProgressTracker(dht, run, 16, start=True)
-    ghost.report_local_progress(epoch, 1)
-    return ghost
 
 
 def offered_to(dht, one, epoch):
@@ -309,6 +408,8 @@ def test_strangers_state_that_does_not_fit_is_refused(peer):
         ({**metadata, "optimizer": {**metadata["optimizer"], "groups": [7]}}, tensors),
         (metadata, tensors[:-1]),
         (metadata, [tensors[0].t(), *tensors[1:]]),
+        (metadata, [torch.full_like(tensors[0], math.nan), *tensors[1:]]),
+        (metadata, [*tensors[:-1], torch.full_like(tensors[-1], math.inf)]),
         ([], tensors),
     ]
     for wrong, given in damaged:

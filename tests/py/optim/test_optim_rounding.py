@@ -9,7 +9,7 @@ import torch
 
 import hivemind_c as hivemind
 from hivemind_c.compression import CompressionInfo, TensorRole
-from hivemind_c.optim.state_averager import uncompressed_statistics
+from hivemind_c.optim.uncompressed import uncompressed_statistics
 from optim_support import OPTIMIZERS, flat, network, train_together, train_until
 
 RUNS = itertools.count()
@@ -27,6 +27,7 @@ class Elsewhere(torch.optim.AdamW):
                     tensor.copy_(torch.nextafter(tensor, torch.full_like(tensor, torch.inf)))
 
 
+Elsewhere.__name__ = "AdamW"  # as on other hardware: the setups are alike
 OPTIMIZERS["adamw elsewhere"] = lambda params: Elsewhere(params, lr=0.01, weight_decay=0.1)
 
 

@@ -79,6 +79,20 @@ def test_peers_are_one_process_with_the_large_batch(swarm, n, way):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-6)
 
 
+def test_samples_above_the_target_do_not_count_and_are_lost(swarm, caplog):
+    peers = swarm(2, target_batch_size=30, batch_size_per_step=40)
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        train_together(peers, 3)
+    the_same(peers, 3)
+    for peer in peers:
+        assert peer.optimizer.grad_averager.allreduce_kwargs["weight_max"] == 30
+        assert peer.optimizer.state_averager.allreduce_kwargs["weight_max"] == 1
+        above = sum(40 * len(peer.used[epoch]) - 30 for epoch in range(3) if peer.used.get(epoch))
+        assert peer.optimizer.reporter.samples_lost == above > 0
+    assert sum("do not count: a peer counts with at most" in line for line in caplog.messages) == 2, "once each"
+    assert not any("states a weight" in line for line in caplog.messages), "an honest peer overstates nothing"
+
+
 def test_peers_with_adamw_and_all_of_its_statistics_averaged(swarm):
     peers = swarm(3, optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"))
     train_together(peers, 4)
@@ -347,8 +361,10 @@ def test_joiner_takes_averaged_statistics_if_it_has_the_rest(spared, dhts, began
         **{**OF_TWO, "run_id": peers[0].optimizer.run_id, "average_opt_statistics": ("exp_avg_sq",)},
     )
     try:
-        if began:
-            late.batch()
+        if began:  # by itself: its batch() would load the state of the others
+            backward(late.model, 0, 16)
+            late.optimizer.opt.step()
+            late.optimizer.zero_grad()
         assert late.optimizer.load_state_from_peers()
         assert torch.equal(flat(late.model), peers[0].after[1]) and late.optimizer.local_epoch == 2
         states = [peer.optimizer.opt.state.get(peer.model.net[0].weight, {}) for peer in (late, peers[0])]

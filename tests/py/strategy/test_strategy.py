@@ -1,9 +1,11 @@
 """HivemindStrategy in one process: its options, each at least once, and the defects that it is not to have."""
 
+import csv
 import functools
 import inspect
 import logging
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -447,6 +449,22 @@ def test_the_swarms_figures_are_logged_as_metrics():
     _, made = fit(alone(), max_epochs=6)
     metrics = made.callback_metrics
     assert metrics["num_peers"] == 1 and metrics["global_epoch"] > 0 and "swarm_samples_per_second" in metrics
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_records_reach_loggers_and_the_program(name, tmp_path):
+    records, pl = [], lightning(name)
+    logger = pl.loggers.CSVLogger(tmp_path)
+    strategy = alone(2 * BATCH, on_epoch=records.append)
+    fit(strategy, pl=pl, logger=logger, max_epochs=3)
+    logger.save()
+    rows = list(csv.DictReader((Path(logger.log_dir) / "metrics.csv").open()))
+    logged = [row for row in rows if row["hivemind/epoch"]]
+    assert len(records) == len(logged) == 3 * SAMPLES // BATCH // 2 and strategy.last_epoch == records[-1]
+    for record, row in zip(records, logged):
+        for number, value in record.numbers().items():
+            assert value is None or abs(float(row[f"hivemind/{number}"]) - value) < 1e-4 * max(1, abs(value)), number
+        assert record.outcome == "alone" and record.samples == 2 * BATCH and record.loss > 0
 
 
 @pytest.mark.parametrize("name", NAMESPACES)

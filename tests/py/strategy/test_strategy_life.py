@@ -14,9 +14,10 @@ import torch
 from support import eventually, files, free_port, threads
 from trainers import BATCH, NAMESPACES, data, fit, lightning, same, small, trainer
 
-from hivemind_c import DHT, HivemindStrategy
+from hivemind_c import DHT, ConfigMismatchError, HivemindStrategy, Optimizer
 from hivemind_c._lightning import bootstrap
 from hivemind_c._lightning.election import Election
+from hivemind_c.dht import news
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HERE = "/ip4/127.0.0.1/tcp/0"
@@ -453,3 +454,35 @@ def test_control_c_ends_it_soon_and_politely(program, tmp_path):
         code, out, errors = running.finish(100)
         assert eventually(lambda: watcher.state()["peers"] == 0), "it did not say goodbye"
     assert code == 1 and "Traceback" not in errors
+
+
+class Batches(lightning().Callback):
+    n = 0
+
+    def on_train_batch_start(self, *args):
+        self.n += 1
+
+
+def test_fit_refuses_another_setup_before_training():
+    """It names the setting and both values, and the next fit with the run's setup works."""
+    first = DHT(host_maddrs=[HERE], start=True)
+    module = small()
+    swarm = Optimizer(
+        dht=first, run_id="setups", target_batch_size=BATCH, batch_size_per_step=BATCH,
+        optimizer=torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9),
+    )  # fmt: skip
+    try:
+        module.net(torch.randn(BATCH, 8)).square().mean().backward()
+        swarm.step()
+        assert eventually(lambda: any(told.setup for _, told, _ in news.gather(first, "setups")))
+        batches = Batches()
+        with pytest.raises(ConfigMismatchError, match="optimizer is Adam here and SGD there"):
+            strategy = HivemindStrategy(
+                BATCH, run_id="setups", host_maddrs=HERE, initial_peers=first.get_visible_maddrs()
+            )
+            other = small(optimizer=lambda p: torch.optim.Adam(p, lr=0.01))
+            fit(strategy, other, callbacks=[batches])
+        assert batches.n == 0
+    finally:
+        swarm.shutdown()
+        first.shutdown()

@@ -277,6 +277,36 @@ static void false_claim_of_the_highest_epoch_desynchronises_nobody(void **unused
   close_scene(c);
 }
 
+/* One trainer and one liar: nothing but the lack of a state shows which of them lies. */
+static void doubted_liar_does_not_count_until_the_doubt_ends(void **unused) {
+  (void)unused;
+  scene *c = open_scene(81);
+  grow(c, 2, 40);
+  c->s.peers[1].lie = far_epoch;
+  run(c, 20);
+  assert_int_equal(read_of(c, 0).standing, HV_PROGRESS_BEHIND);
+  uint64_t claimed = read_of(c, 0).epoch;
+  hv_progress_disbelieve(c->s.peers[0].tracker, claimed, 30000);
+  for (int i = 0; i < 2; i++) { /* the liar says it again and again, and the trainer begins an epoch meanwhile */
+    hv_progress_figures now = read_of(c, 0);
+    assert_int_equal(now.epoch, i);
+    assert_int_equal(now.standing, HV_PROGRESS_IN_STEP);
+    assert_int_equal(now.n_peers, 1);
+    assert_false(now.ready);
+    all_begin(c, 0, 1, 1);
+    run(c, 14);
+  }
+  size_t joiner = join(c, 40, 0); /* with two honest ones a third may lie */
+  progress_swarm_begin(&c->s, joiner, 1);
+  run(c, 20);
+  assert_epoch(c, 0, 1, 1);
+  assert_int_equal(read_of(c, 0).n_peers, 3);
+  progress_swarm_close(&c->s, joiner);
+  run(c, 60);
+  assert_int_equal(read_of(c, 0).standing, HV_PROGRESS_BEHIND);
+  close_scene(c);
+}
+
 static void a_liar_about_samples_counts_for_little(void **unused) {
   (void)unused;
   scene *c = open_scene(8);
@@ -733,6 +763,7 @@ int main(void) {
       cmocka_unit_test(stalled_peer_is_not_extrapolated),
       cmocka_unit_test(peer_that_is_slow_for_a_moment_is_extrapolated),
       cmocka_unit_test(false_claim_of_the_highest_epoch_desynchronises_nobody),
+      cmocka_unit_test(doubted_liar_does_not_count_until_the_doubt_ends),
       cmocka_unit_test(a_liar_about_samples_counts_for_little),
       cmocka_unit_test(a_liar_about_its_speed_hurries_nobody),
       cmocka_unit_test(halves_of_a_partitioned_swarm_count_alone_and_merge_later),

@@ -11,6 +11,7 @@ static double tolerance(hv_codec codec) {
     return 2e-6;
   case HV_CODEC_FLOAT16:
   case HV_CODEC_SCALED_FLOAT16:
+  case HV_CODEC_SCALED_ROWS:
     return 0.01;
   case HV_CODEC_BFLOAT16:
     return 0.05;
@@ -153,6 +154,38 @@ static void a_gpu_and_a_host_end_with_the_same_bits(void **unused) {
     scene_run(&s, 60);
     all_hold_the_mean(&s, how.codec);
     assert_true(gpu.launches > 12);
+    scene_close(&s);
+    hv_transfers_free(transfers);
+    stand_in_fini(&gpu);
+    assert_int_equal(atomic_load(&mem.blocks), 0);
+  }
+}
+
+/* Rows that cross chunks: of a host, of a device, and of the GPU's stand-in. */
+static void rows_end_with_the_same_bits_wherever_tensors_are(void **unused) {
+  (void)unused;
+  for (uint64_t row = 16; row <= 6000; row *= 5) {
+    stand_in gpu;
+    hv_mem mem;
+    hv_transfers *transfers;
+    scene s;
+    stand_in_init(&gpu, 2);
+    hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+    hv_transfers_shape shape = {1000, 2, 5, 1 << 20};
+    assert_int_equal(hv_transfers_new(&gpu.cuda, &mem, &shape, &transfers, NULL), HV_OK);
+    scene_setup how = {.n = 3,
+                       .n_values = 3 * 10000,
+                       .chunk_values = 1000,
+                       .codec = HV_CODEC_SCALED_ROWS,
+                       .row = row,
+                       .seed = 190 + row,
+                       .away = 2,
+                       .device = row % 80 ? NULL : hv_transfers_device(transfers)};
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    scene_run(&s, 60);
+    scene_bring(&s);
+    all_hold_the_mean(&s, how.codec);
     scene_close(&s);
     hv_transfers_free(transfers);
     stand_in_fini(&gpu);
@@ -438,15 +471,45 @@ static void refused_by_all(scene *s) {
   scene_close(s);
 }
 
-static void absurd_weights_and_oversized_norms_are_refused(void **unused) {
+static size_t overstatements;
+
+static void overstated(void *arg, const hv_peer_id *member, float stated) {
+  const scene *s = arg;
+  assert_true(hv_peer_equal(member, &s->plan[3].at.id) && stated == 1e18f);
+  overstatements++;
+}
+
+/* Each owner cuts a stranger's weight and its own alike, so the average is the same in all spans, and at all members. */
+static void weight_above_the_limit_is_cut_and_named(void **unused) {
+  (void)unused;
+  for (size_t client = 0; client <= 3; client += 3) { /* the liar owns a span or none */
+    scene s;
+    scene_setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 325, .client = client};
+    scene_open(&s, &how);
+    overstatements = 0;
+    for (size_t i = 0; i < 4; i++) {
+      s.members[i].round.weight_max = 100;
+      s.members[i].round.overstated = overstated;
+      s.members[i].round.arg = &s;
+    }
+    s.members[3].round.weight = 1e18f;
+    s.members[3].weight = 100; /* as it counts */
+    scene_begin_all(&s);
+    scene_run(&s, 20);
+    scene_all_have_the_same(&s, 15);
+    for (size_t i = 0; i < 4; i++)
+      assert_int_equal(hv_allreduce_counted(s.members[i].allreduce, 3), s.n_values);
+    for (uint64_t at = 0; at < s.n_values; at++)
+      assert_true(fabs(s.members[0].out[at] - scene_mean(&s, 15, at)) < 1e-5);
+    assert_int_equal(overstatements, 3); /* once at each of the other owners */
+    scene_close(&s);
+  }
+}
+
+static void oversized_norms_are_refused(void **unused) {
   (void)unused;
   scene s;
   scene_setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 325, .client = 3};
-  scene_open(&s, &how);
-  for (size_t i = 0; i < 3; i++)
-    s.members[i].round.weight_max = 100;
-  s.members[3].round.weight = s.members[3].weight = 101;
-  refused_by_all(&s);
   scene_open(&s, &how);
   for (size_t i = 0; i < 3; i++)
     s.members[i].round.norm_max = 50; /* of 1,000 normal values: about 32 */
@@ -651,6 +714,7 @@ int main(void) {
       cmocka_unit_test(in_place_round_averages),
       cmocka_unit_test(a_device_and_a_host_end_with_the_same_bits),
       cmocka_unit_test(a_gpu_and_a_host_end_with_the_same_bits),
+      cmocka_unit_test(rows_end_with_the_same_bits_wherever_tensors_are),
       cmocka_unit_test(a_device_that_fails_ends_the_round_here_and_nowhere_else),
       cmocka_unit_test(gpu_that_fails_at_any_call_ends_the_round_here_only),
       cmocka_unit_test(no_memory_for_crossing_values_ends_the_round_here_only),
@@ -660,7 +724,8 @@ int main(void) {
       cmocka_unit_test(a_member_that_never_comes_is_left_out),
       cmocka_unit_test(stalled_member_is_excluded_in_time),
       cmocka_unit_test(non_finite_values_are_refused_and_the_average_is_right),
-      cmocka_unit_test(absurd_weights_and_oversized_norms_are_refused),
+      cmocka_unit_test(weight_above_the_limit_is_cut_and_named),
+      cmocka_unit_test(oversized_norms_are_refused),
       cmocka_unit_test(an_owners_own_values_are_held_to_the_same_rules),
       cmocka_unit_test(streams_of_an_earlier_view_and_of_others_names_are_refused),
       cmocka_unit_test(streams_of_a_round_that_was_given_up_are_refused_at_once),

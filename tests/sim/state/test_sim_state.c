@@ -609,6 +609,54 @@ static void load_keeps_the_callers_limits(void **unused) {
   close_scene(&sc);
 }
 
+static void look_finds_the_offered_epoch_and_downloads_nothing(void **unused) {
+  (void)unused;
+  scene sc;
+  open_scene(&sc, 244, 0);
+  nodes(&sc, 2);
+  offers(&sc, 0, 7, 3, 1000, HV_CODEC_NONE);
+  all_offered(&sc);
+  for (uint64_t least = 2; least <= 4; least++) {
+    load(&sc, 1);
+    sc.try.load.only_look = 1;
+    sc.try.load.epoch_least = least;
+    ends(&sc, least <= 3 ? HV_OK : HV_NOT_FOUND);
+    assert_int_equal(sc.try.epoch, least <= 3 ? 3 : 0);
+    assert_int_equal(sc.try.load.seen.looks, 1); /* also where nobody offers it: it does not wait for an offer */
+    assert_int_equal(sc.try.rooms, 0);
+  }
+  close_scene(&sc);
+}
+
+/* Two honest donors, and three keys of one stranger, whose state is too large or is known to be of no use. */
+static void refused_state_has_no_vote_and_the_next_is_loaded(void **unused) {
+  (void)unused;
+  for (int known = 0; known < 2; known++) {
+    scene sc;
+    open_scene(&sc, 245 + (uint64_t)known, 0);
+    nodes(&sc, 6);
+    for (size_t i = 0; i < 5; i++)
+      offers(&sc, i, i < 2 ? 7 : 8, 3, i < 2 ? 1000 : 9000, HV_CODEC_NONE);
+    all_offered(&sc);
+    load(&sc, 5);
+    if (known) {
+      sc.try.load.refused[0] = sc.offers[4].offer.digest;
+      sc.try.load.n_refused = 1;
+    }
+    sc.try.load.size_max = known ? 0 : 20000;
+    ends(&sc, HV_OK);
+    assert_true(state_same(&sc.try, &sc.copies[0]));
+    assert_int_equal(sc.try.rooms, 1); /* none for the other */
+    assert_int_equal(sc.try.load.n_refused, 1);
+    assert_memory_equal(&sc.try.load.refused[0], &sc.offers[4].offer.digest, sizeof(hv_hash));
+    state_try_free(&sc.try);
+    load(&sc, 5);
+    sc.try.load.size_max = 100;
+    ends(&sc, HV_TOO_LARGE); /* both are */
+    close_scene(&sc);
+  }
+}
+
 static void a_load_that_takes_too_long_ends(void **unused) {
   (void)unused;
   scene sc;
@@ -741,6 +789,8 @@ int main(void) {
       cmocka_unit_test(load_says_at_once_that_nobody_offers),
       cmocka_unit_test(clients_vote_on_the_state_but_serve_nobody),
       cmocka_unit_test(load_keeps_the_callers_limits),
+      cmocka_unit_test(refused_state_has_no_vote_and_the_next_is_loaded),
+      cmocka_unit_test(look_finds_the_offered_epoch_and_downloads_nothing),
       cmocka_unit_test(a_load_that_takes_too_long_ends),
       cmocka_unit_test(ending_node_completes_its_loads_and_offers),
       cmocka_unit_test(node_fails_alone_at_every_allocation_and_leaks_nothing),

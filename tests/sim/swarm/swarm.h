@@ -129,11 +129,13 @@ void swarm_liar_take(swarm_liar *liar, hv_env *env); /* before its core is made,
 void swarm_house_play(swarm_run *run);
 void swarm_round_play(swarm_run *run);
 void swarm_match_play(swarm_run *run);
+void swarm_setups_play(swarm_run *run);
 void swarm_epochs_play(swarm_run *run);
 void swarm_chase_play(swarm_run *run);
 void swarm_comings_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
+void swarm_versions_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);
 void swarm_dht_day_play(swarm_run *run);
 void swarm_dht_join_play(swarm_run *run);

@@ -171,8 +171,8 @@ static void let_go(void *self) {
 
 static hv_status open_averager(seat *s) {
   static const hv_dtype dtype = HV_DTYPE_FLOAT32;
-  hv_average_tensor tensors[2] = {{{s->marks, dtype, MARKS, HV_CODEC_NONE, NULL}, &s->shapes[0], 1},
-                                  {{s->noise, dtype, NOISE, s->r->codec, NULL}, &s->shapes[1], 1}};
+  hv_average_tensor tensors[2] = {{{s->marks, dtype, MARKS, HV_CODEC_NONE, NULL, 0, 0}, &s->shapes[0], 1},
+                                  {{s->noise, dtype, NOISE, s->r->codec, NULL, 0}, &s->shapes[1], 1}};
   hv_average_config config = {.prefix = hv_span_of("swarm", 5),
                               .tensors = tensors,
                               .n_tensors = 2,
@@ -592,7 +592,7 @@ static size_t epochs_of(const swarm_run *run) {
   return (size_t)(run->options->minutes * 60e6 / SWARM_EPOCH_US + 0.5);
 }
 
-void swarm_average_play(swarm_run *run) {
+static void play(swarm_run *run, int mixed) {
   static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_FLOAT16, HV_CODEC_UNIFORM8, HV_CODEC_BLOCKWISE8};
   room *r = hv_mem_zalloc(&run->mem, sizeof *r);
   if (!r) {
@@ -612,6 +612,8 @@ void swarm_average_play(swarm_run *run) {
     s->auxiliary = i > 1 && !s->client && below(r, 16) == 0;
     hv_sim_node_config chair = {.make = make_core, .free = let_go, .arg = s, .client_mode = s->client};
     swarm_seat(run, &chair);
+    if (mixed && i % 2)
+      chair.versions = (hv_versions){HV_PROTOCOL_LOWEST, HV_PROTOCOL_HIGHEST + 1, 1};
     if (hv_sim_add(run->sim, &chair, NULL) != HV_OK)
       swarm_fail(run, "node %zu could not be made", i);
     char who[HV_PEER_SHORT_MAX];
@@ -630,4 +632,12 @@ void swarm_average_play(swarm_run *run) {
   swarm_over(run);
   swarm_trouble_fini(run);
   hv_mem_free(r);
+}
+
+void swarm_average_play(swarm_run *run) {
+  play(run, 0);
+}
+
+void swarm_versions_play(swarm_run *run) {
+  play(run, 1);
 }

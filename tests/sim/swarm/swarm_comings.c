@@ -455,7 +455,7 @@ static void open_all(trainer *t) {
   hv_progress_config progress = {
       .prefix = hv_span_of("run", 3), .terms = t->r->terms, .own = say_own, .ended = progress_ended, .arg = t};
   t->shape = VALUES;
-  t->tensor = (hv_average_tensor){{t->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL}, &t->shape, 1};
+  t->tensor = (hv_average_tensor){{t->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0}, &t->shape, 1};
   hv_average_config average = {
       .prefix = hv_span_of("grads", 5), .tensors = &t->tensor, .n_tensors = 1, .alpha = 1, .stall_ms = STALL_MS, .apart = 1};
   t->apart = 1;

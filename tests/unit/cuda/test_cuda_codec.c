@@ -43,7 +43,7 @@ static void lay_out(int dtype, int kind, int off) {
   for (size_t l = 0; l < LENGTHS; l++) {
     uint8_t *at = sources[l] + (off ? hv_dtype_size(dtype) : 0);
     values_as((hv_dtype)dtype, pool[kind], lengths[l], at, NULL);
-    jobs[l] = (hv_cuda_source){at, NULL, chunks[l], lengths[l]};
+    jobs[l] = (hv_cuda_source){at, NULL, chunks[l], lengths[l], {0}};
     memset(chunks[l], 0xee, ROOM);
   }
 }
@@ -104,7 +104,7 @@ static void long_tensor_is_encoded_as_on_the_cpu(void **state) {
   assert_true(x && a && b);
   values_fill(x, LONG, VALUES_HEAVY, 3);
   for (int codec = 0; codec < HV_CODEC_COUNT; codec += STEP) {
-    hv_cuda_source one = {x, NULL, b, LONG};
+    hv_cuda_source one = {x, NULL, b, LONG, {0}};
     uint64_t size = 0;
     size_t room = hv_cuda_encode_room((hv_codec)codec, &one, 1);
     assert_true(room <= sizeof scratch);
@@ -113,13 +113,68 @@ static void long_tensor_is_encoded_as_on_the_cpu(void **state) {
     assert_int_equal(hv_cuda_encode(&gpu.cuda, stream, (hv_codec)codec, HV_DTYPE_FLOAT32, &one, 1, scratch, room, NULL), HV_OK);
     stand_in_run(&gpu, stream);
     assert_memory_equal(a, b, (size_t)size);
-    hv_cuda_target target = {b, (hv_codec)codec, HV_DTYPE_FLOAT32, LONG, NULL, verdicts};
+    hv_cuda_target target = {b, (hv_codec)codec, HV_DTYPE_FLOAT32, LONG, NULL, verdicts, {0}};
     verdicts[0] = -1;
     assert_int_equal(hv_cuda_check(&gpu.cuda, stream, &target, 1, 1, scratch, hv_cuda_check_room(1), NULL), HV_OK);
     stand_in_run(&gpu, stream);
     assert_int_equal(verdicts[0], HV_OK);
   }
   free(x), free(a), free(b);
+  stand_in_stream_free(&gpu, stream);
+  stand_in_fini(&gpu);
+}
+
+/* Tables of rows: cut at both ends, of one value, longer than the chunk, of several units; heads of more than a piece. */
+static const hv_rows row_table[] = {{1, 1},    {3, 2},       {16, 16},     {17, 5},     {64, 64},
+                                    {1000, 1}, {4097, 4096}, {9000, 9000}, {1 << 20, 7}};
+
+static void rows_travel_through_the_kernels_as_on_the_cpu(void **state) {
+  (void)state;
+  enum { N_ROWS = sizeof row_table / sizeof *row_table, N = 193 * 64 };
+  static uint8_t there[N_ROWS][12 * N] __attribute__((aligned(64))), here[12 * N];
+  static float lost[N_ROWS][N], lost_here[N];
+  stand_in gpu;
+  stand_in_init(&gpu, 3);
+  void *stream = stand_in_stream_new(&gpu);
+  for (int kind = 0; kind < VALUES_KINDS; kind++)
+    for (size_t d = 0; d < N_DTYPES; d++) {
+      hv_dtype dtype = dtypes[d];
+      int feedback = (kind + (int)d) % 2;
+      hv_cuda_source from[N_ROWS];
+      gpu.backwards = kind % 2;
+      values_as(dtype, pool[kind], N, sources[0], NULL);
+      for (size_t i = 0; i < N_ROWS; i++) {
+        memset(lost[i], 0, sizeof lost[i]);
+        from[i] = (hv_cuda_source){sources[0], feedback ? lost[i] : NULL, there[i], N - i, row_table[i]};
+      }
+      assert_int_equal(hv_cuda_encode(&gpu.cuda, stream, HV_CODEC_SCALED_ROWS, dtype, from, N_ROWS, scratch, sizeof scratch, NULL),
+                       HV_OK);
+      stand_in_run(&gpu, stream);
+      for (size_t i = 0; i < N_ROWS; i++) {
+        uint64_t size = 0;
+        hv_codec_info info;
+        memset(lost_here, 0, sizeof lost_here);
+        assert_int_equal(hv_codec_encode_rows(reference(), HV_CODEC_SCALED_ROWS, dtype, sources[0], N - i, row_table[i],
+                                              feedback ? lost_here : NULL, here, sizeof here, &size),
+                         HV_OK);
+        assert_memory_equal(here, there[i], (size_t)size);
+        assert_memory_equal(lost_here, lost[i], sizeof lost_here);
+        hv_span one = hv_span_of(here, (size_t)size);
+        assert_int_equal(hv_codec_peek(&one, 1, &info), HV_OK);
+        hv_status cpu = hv_codec_decode_finite(reference(), &one, 1, HV_DTYPE_FLOAT32, sum, N - i);
+        hv_cuda_target target = {there[i], info.codec, info.dtype, info.count, sums[0], verdicts, info.rows};
+        assert_int_equal(hv_cuda_check(&gpu.cuda, stream, &target, 1, 1, scratch, hv_cuda_check_room(1), NULL), HV_OK);
+        assert_int_equal(hv_cuda_decode(&gpu.cuda, stream, HV_DTYPE_FLOAT32, &target, 1, NULL), HV_OK);
+        stand_in_run(&gpu, stream);
+        assert_int_equal(verdicts[0], cpu);
+        if (cpu == HV_OK)
+          assert_memory_equal(sum, sums[0], (N - i) * sizeof *sum);
+        target.rows.width++; /* the device's copy says other rows than the host's */
+        assert_int_equal(hv_cuda_check(&gpu.cuda, stream, &target, 1, 1, scratch, hv_cuda_check_room(1), NULL), HV_OK);
+        stand_in_run(&gpu, stream);
+        assert_int_equal(verdicts[0], HV_MALFORMED);
+      }
+    }
   stand_in_stream_free(&gpu, stream);
   stand_in_fini(&gpu);
 }
@@ -152,7 +207,8 @@ static void residuals_become_the_cpus_to_the_bit(void **state) {
 
 static void aim(int codec, int dtype, size_t l, int checked) {
   targets[l] = (hv_cuda_target){
-      chunks[l], (hv_codec)codec, (hv_dtype)dtype, lengths[l], (uint8_t *)sums[l] + (l % 2) * 4, checked ? &verdicts[l] : NULL};
+      chunks[l], (hv_codec)codec, (hv_dtype)dtype, lengths[l], (uint8_t *)sums[l] + (l % 2) * 4, checked ? &verdicts[l] : NULL,
+      {0}};
 }
 
 static void kernels_decode_the_same_values_as_the_cpu(void **state) {
@@ -239,8 +295,8 @@ static void fused_sums_equal_the_cpus_and_skip_spoiled_inputs(void **state) {
 /* ---- hostile chunks ---- */
 
 /* The device's verdict on chunks[0], and whether a decode left its out alone. */
-static int32_t judged(stand_in *gpu, void *stream, int codec, int dtype, size_t n, int finite, int *untouched) {
-  hv_cuda_target target = {chunks[0], (hv_codec)codec, (hv_dtype)dtype, n, sums[0], verdicts};
+static int32_t judged(stand_in *gpu, void *stream, int codec, int dtype, size_t n, hv_rows rows, int finite, int *untouched) {
+  hv_cuda_target target = {chunks[0], (hv_codec)codec, (hv_dtype)dtype, n, sums[0], verdicts, rows};
   memset(sums[0], 0x77, (n + 1) * 4);
   assert_int_equal(hv_cuda_check(&gpu->cuda, stream, &target, 1, finite, scratch, hv_cuda_check_room(1), NULL), HV_OK);
   assert_int_equal(hv_cuda_decode(&gpu->cuda, stream, HV_DTYPE_FLOAT32, &target, 1, NULL), HV_OK);
@@ -275,7 +331,12 @@ static void a_changed_chunk_is_judged_as_the_cpu_judges_it(void **state) {
       hv_status cpu = change % 2 ? hv_codec_decode_finite(reference(), &one, 1, HV_DTYPE_FLOAT32, out, N)
                                  : hv_codec_decode(reference(), &one, 1, HV_DTYPE_FLOAT32, out, N);
       int untouched;
-      int32_t verdict = judged(&gpu, stream, codec, (int)dtype, N, change % 2, &untouched);
+      hv_codec_info info;
+      if (hv_codec_peek(&one, 1, &info) != HV_OK) { /* other rows: the host takes no such chunk to the device */
+        assert_int_equal(cpu, HV_MALFORMED);
+        continue;
+      }
+      int32_t verdict = judged(&gpu, stream, codec, (int)dtype, N, info.rows, change % 2, &untouched);
       if (verdict != (int32_t)cpu)
         fail_msg("%s, change %d: %s here, %s on the CPU", hv_codec_name(codec), change, hv_status_name((hv_status)verdict),
                  hv_status_name(cpu));
@@ -300,9 +361,9 @@ static void header_that_differs_from_the_hosts_is_malformed(void **state) {
     int untouched;
     assert_int_equal(hv_codec_encode(reference(), HV_CODEC_LINEAR8, HV_DTYPE_FLOAT32, pool[0], 1000, NULL, chunks[0], ROOM, &size),
                      HV_OK);
-    assert_int_equal(judged(&gpu, stream, HV_CODEC_LINEAR8, HV_DTYPE_FLOAT32, 1000, 0, &untouched), HV_OK);
+    assert_int_equal(judged(&gpu, stream, HV_CODEC_LINEAR8, HV_DTYPE_FLOAT32, 1000, (hv_rows){0}, 0, &untouched), HV_OK);
     chunks[0][at] ^= 0x10;
-    assert_int_equal(judged(&gpu, stream, HV_CODEC_LINEAR8, HV_DTYPE_FLOAT32, 1000, 0, &untouched), HV_MALFORMED);
+    assert_int_equal(judged(&gpu, stream, HV_CODEC_LINEAR8, HV_DTYPE_FLOAT32, 1000, (hv_rows){0}, 0, &untouched), HV_MALFORMED);
     assert_true(untouched);
   }
   stand_in_stream_free(&gpu, stream);
@@ -386,8 +447,8 @@ static void invalid_arguments_are_refused_before_any_launch(void **state) {
   stand_in gpu;
   stand_in_init(&gpu, 2);
   void *stream = stand_in_stream_new(&gpu);
-  hv_cuda_source one = {pool[0], NULL, chunks[0], 100}, two[2] = {one, one};
-  hv_cuda_target target = {chunks[0], HV_CODEC_NONE, HV_DTYPE_FLOAT32, 100, sums[0], NULL};
+  hv_cuda_source one = {pool[0], NULL, chunks[0], 100, {0}}, two[2] = {one, one};
+  hv_cuda_target target = {chunks[0], HV_CODEC_NONE, HV_DTYPE_FLOAT32, 100, sums[0], NULL, {0}};
   hv_cuda_input input = {chunks[0], HV_CODEC_NONE, HV_DTYPE_FLOAT32, -1, NULL};
   hv_cuda_sum a_sum = {sums[0], 100, &input, 1};
   size_t room = hv_cuda_encode_room(HV_CODEC_UNIFORM8, &one, 1);
@@ -435,7 +496,7 @@ static void failed_launch_is_reported_to_the_caller(void **state) {
   stand_in_init(&gpu, 2);
   void *stream = stand_in_stream_new(&gpu);
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
-    hv_cuda_source one = {pool[0], codec ? residual : NULL, chunks[0], MOST};
+    hv_cuda_source one = {pool[0], codec ? residual : NULL, chunks[0], MOST, {0}};
     hv_status status = HV_IO;
     long tried = 0;
     for (; status != HV_OK; tried++) {
@@ -457,6 +518,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_made_by_the_kernels_are_the_cpus_to_the_bit),
       cmocka_unit_test(long_tensor_is_encoded_as_on_the_cpu),
+      cmocka_unit_test(rows_travel_through_the_kernels_as_on_the_cpu),
       cmocka_unit_test(residuals_become_the_cpus_to_the_bit),
       cmocka_unit_test(kernels_decode_the_same_values_as_the_cpu),
       cmocka_unit_test(fused_sums_equal_the_cpus_and_skip_spoiled_inputs),

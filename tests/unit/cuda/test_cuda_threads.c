@@ -43,7 +43,7 @@ static void chunks(worker *w, hv_codec codec) {
   hv_stretch stretch = {w->values, HV_DTYPE_FLOAT32, VALUES}, back = {w->back, HV_DTYPE_FLOAT32, VALUES};
   size_t size = 0;
   uint64_t written = 0;
-  if (!fine(w, d->encode(d->self, codec, &stretch, 1, w->codes, ROOM, &size), "a chunk out"))
+  if (!fine(w, d->encode(d->self, codec, (hv_rows){0}, &stretch, 1, w->codes, ROOM, &size), "a chunk out"))
     return;
   hv_codec_encode(kern(), codec, HV_DTYPE_FLOAT32, w->values, VALUES, NULL, w->want, ROOM, &written);
   same(w, w->codes, w->want, size, "the chunk's bytes");
@@ -66,7 +66,7 @@ static void sums(worker *w, hv_codec codec) {
     return;
   int whole = fine(w, d->sum_add(d->self, sum, &span, 1, 2, 0), "a contribution") &&
               fine(w, d->sum_add_own(d->self, sum, &stretch, 1, 1, 0), "its own") &&
-              fine(w, d->sum_encode(d->self, sum, 0.5f, codec, w->codes, ROOM, &size), "an average");
+              fine(w, d->sum_encode(d->self, sum, 0.5f, codec, (hv_rows){0}, w->codes, ROOM, &size), "an average");
   d->sum_give(d->self, sum);
   if (!whole)
     return;

@@ -45,7 +45,7 @@ static void make_model(model *m, int codec, check_rng *rng) {
     hv_dtype dtype = one_kind ? HV_DTYPE_FLOAT32 : (hv_dtype)(1 + check_random(rng) % 3);
     uint64_t n = check_random(rng) % 3 ? check_random(rng) % 40 : check_random(rng) % VALUES;
     at = (at + 3) / 4 * 4 + (check_random(rng) % 2 ? 4 : 0);
-    m->parts[i] = (hv_run_part){m->bytes + at, dtype, n, (hv_codec)codec, NULL};
+    m->parts[i] = (hv_run_part){m->bytes + at, dtype, n, (hv_codec)codec, NULL, n % 32 ? 0 : 16, 0};
     values_fill(values, n, VALUES_NORMAL, check_random(rng));
     hv_reduce_convert(kern(), HV_DTYPE_FLOAT32, values, dtype, m->parts[i].data, n);
     at += n * hv_dtype_size((int)dtype);
@@ -309,9 +309,10 @@ static void invalid_contribution_is_refused_before_any_device_call(void **state)
   hv_stretch stretch = {values, HV_DTYPE_FLOAT32, 39};
   assert_int_equal(d->sum_add_own(d->self, sum, &stretch, 1, 1, 0), HV_INVALID);
   size_t written;
-  assert_int_equal(d->sum_encode(d->self, sum, 1, HV_CODEC_NONE, codes, 100, &written), HV_TOO_LARGE);
+  assert_int_equal(d->sum_encode(d->self, sum, 1, HV_CODEC_NONE, (hv_rows){0}, codes, 100, &written), HV_TOO_LARGE);
   assert_int_equal(b.gpu.calls, calls);
-  assert_int_equal(d->sum_encode(d->self, sum, 1, HV_CODEC_NONE, codes, sizeof codes, &written), HV_OK); /* nobody's: zeros */
+  assert_int_equal(d->sum_encode(d->self, sum, 1, HV_CODEC_NONE, (hv_rows){0}, codes, sizeof codes, &written),
+                   HV_OK); /* nobody's: zeros */
   span = hv_span_of(codes, written);
   memset(values, 1, sizeof values);
   assert_int_equal(hv_codec_decode(kern(), &span, 1, HV_DTYPE_FLOAT32, values, 40), HV_OK);
@@ -342,7 +343,7 @@ static void earlier_work_on_the_programs_stream_comes_first(void **state) {
     hv_cuda_world *w = &b.gpu.cuda.world;
     assert_int_equal(w->copy(w->self, b.stream, values, later, sizeof later, NULL), HV_OK);
     assert_int_equal(hv_transfers_follow(b.transfers, b.stream, NULL), HV_OK);
-    assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, &all, 1, codes, sizeof codes, &size), HV_OK);
+    assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, (hv_rows){0}, &all, 1, codes, sizeof codes, &size), HV_OK);
     assert_int_equal(hv_codec_encode(kern(), HV_CODEC_UNIFORM8, HV_DTYPE_FLOAT32, later, 100, NULL, want, sizeof want, &written),
                      HV_OK);
     assert_memory_equal(codes, want, size);
@@ -387,14 +388,14 @@ static void values_that_are_not_finite_are_not_sent(void **state) {
   open_transfers(&b, 3, 2);
   const hv_device *table = hv_transfers_device(b.transfers);
   hv_stretch some[] = {{values, HV_DTYPE_FLOAT32, 3000}, {halves, HV_DTYPE_BFLOAT16, 10}};
-  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, some, 2, codes, sizeof codes, &size), HV_OK);
+  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, (hv_rows){0}, some, 2, codes, sizeof codes, &size), HV_OK);
   halves[9] = 0x7fc0;
-  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, some, 2, codes, sizeof codes, &size), HV_NOT_FINITE);
-  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, some, 1, codes, sizeof codes, &size), HV_OK);
+  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, (hv_rows){0}, some, 2, codes, sizeof codes, &size), HV_NOT_FINITE);
+  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, (hv_rows){0}, some, 1, codes, sizeof codes, &size), HV_OK);
   values[2999] = -INFINITY;
-  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, some, 1, codes, sizeof codes, &size), HV_NOT_FINITE);
+  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, (hv_rows){0}, some, 1, codes, sizeof codes, &size), HV_NOT_FINITE);
   values[2999] = 0;
-  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, some, 1, codes, sizeof codes, &size), HV_OK);
+  assert_int_equal(table->encode(table->self, HV_CODEC_UNIFORM8, (hv_rows){0}, some, 1, codes, sizeof codes, &size), HV_OK);
   close_all(&b);
 }
 

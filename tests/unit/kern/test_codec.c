@@ -52,8 +52,10 @@ static double bound(int codec, const hv_span *span, size_t n, size_t i, double l
     return 0;
   case HV_CODEC_FLOAT16:
     return size > 65504 ? size - 65504 : fmax(size * 0x1p-11, 0x1p-25);
-  case HV_CODEC_SCALED_FLOAT16: {
-    double away = fabs((double)x[i] - at(span, 0)), std = at(span, 4);
+  case HV_CODEC_SCALED_FLOAT16:
+  case HV_CODEC_SCALED_ROWS: {
+    size_t scale = codec == HV_CODEC_SCALED_ROWS ? 16 : 0;
+    double away = fabs((double)x[i] - at(span, scale)), std = at(span, scale + 4);
     return away > 65504 * std ? away : fmax(away * 0x1p-11, std * 0x1p-25) + eps;
   }
   case HV_CODEC_BFLOAT16:
@@ -278,7 +280,7 @@ static void non_finite_values_become_those_of_the_header(void **state) {
     assert_int_equal(hv_codec_check(hv_cpu_best(), &span, 1, &info, &finite), HV_OK);
     memset(acc, 0, 16);
     hv_status status = hv_codec_accumulate(hv_cpu_best(), &span, 1, 1, acc, 4);
-    if (codec <= HV_CODEC_BFLOAT16) {
+    if (codec <= HV_CODEC_BFLOAT16 || codec == HV_CODEC_SCALED_ROWS) {
       assert_true(isnan(v[0]));
       assert_int_equal(finite, 0);
       assert_int_equal(status, HV_NOT_FINITE);
@@ -307,15 +309,17 @@ static void non_finite_source_is_reported_at_any_position(void **state) {
         x[i] = plain[i % 1000];
       assert_int_equal(hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, x, dtypes[d], source, N), HV_OK);
       hv_span same = encode(hv_cpu_best(), codec, dtypes[d], N, NULL, chunk);
-      assert_int_equal(hv_codec_encode_finite(hv_cpu_best(), (hv_codec)codec, dtypes[d], source, N, chunk2, sizeof chunk2, &size),
-                       HV_OK);
+      assert_int_equal(
+          hv_codec_encode_finite(hv_cpu_best(), (hv_codec)codec, dtypes[d], source, N, (hv_rows){0}, chunk2, sizeof chunk2, &size),
+          HV_OK);
       assert_true(size == same.size && !memcmp(chunk2, same.data, same.size));
       for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
         x[places[p]] = odd[p % 3];
         assert_int_equal(hv_reduce_convert(reference(), HV_DTYPE_FLOAT32, x, dtypes[d], source, N), HV_OK);
         same = encode(reference(), codec, dtypes[d], N, NULL, chunk);
         int told = dtypes[d] != HV_DTYPE_FLOAT16 || p % 3 == 0; /* there, what is infinite is limited */
-        assert_int_equal(hv_codec_encode_finite(hv_cpu_best(), (hv_codec)codec, dtypes[d], source, N, chunk2, sizeof chunk2, &size),
+        assert_int_equal(hv_codec_encode_finite(hv_cpu_best(), (hv_codec)codec, dtypes[d], source, N, (hv_rows){0}, chunk2,
+                                                sizeof chunk2, &size),
                          told ? HV_NOT_FINITE : HV_OK);
         assert_true(!memcmp(encode(hv_cpu_best(), codec, dtypes[d], N, NULL, chunk2).data, same.data, same.size));
         x[places[p]] = 1;

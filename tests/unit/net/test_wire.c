@@ -8,7 +8,7 @@ enum { ROUNDS = 400 };
 static hv_status write_one(const hv_msg *msg, hv_buf *out, hv_mem *mem) {
   hv_mem_init(mem, NULL, HV_MEM_UNLIMITED);
   hv_buf_init(out, mem, SIZE_MAX);
-  return hv_wire_write(msg, out);
+  return hv_wire_write(msg, HV_PROTOCOL_LOWEST, NULL, out);
 }
 
 static hv_status try_write(const hv_msg *msg) {
@@ -38,8 +38,8 @@ static void every_kind_comes_back_as_it_was(void **state) {
       hv_wire_msg got;
       msgs_random(&rng, kind, &s);
       assert_int_equal(write_one(&s.msg, &out, &mem), HV_OK);
-      assert_int_equal(hv_wire_read(hv_span_of(out.data, out.size), &mem, HV_WIRE_BUDGET, &got), HV_OK);
-      assert_int_equal(got.version, HV_PROTOCOL_VERSION);
+      assert_int_equal(hv_wire_read(hv_span_of(out.data, out.size), &msgs_own, &mem, HV_WIRE_BUDGET, &got), HV_OK);
+      assert_int_equal(got.version, HV_PROTOCOL_HIGHEST);
       msgs_assert_same(&s.msg, &got.msg);
       hv_wire_release(&got);
       hv_wire_release(&got); /* twice is fine */
@@ -54,7 +54,7 @@ static void a_message_is_appended(void **state) {
   hv_buf out;
   hv_msg leave = {.kind = HV_MSG_LEAVE};
   assert_int_equal(write_one(&leave, &out, &mem), HV_OK);
-  assert_int_equal(hv_wire_write(&leave, &out), HV_OK);
+  assert_int_equal(hv_wire_write(&leave, HV_PROTOCOL_LOWEST, NULL, &out), HV_OK);
   assert_memory_equal(out.data, "\x08\x01\x2a\x00\x08\x01\x2a\x00", 8);
   assert_int_equal(out.size, 8);
   hv_buf_fini(&out);
@@ -67,9 +67,9 @@ static void full_buffer_stays_unchanged(void **state) {
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   hv_buf_init(&out, &mem, 20);
   hv_msg echo = {.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of("0123456789", 10)};
-  assert_int_equal(hv_wire_write(&echo, &out), HV_OK);
+  assert_int_equal(hv_wire_write(&echo, HV_PROTOCOL_LOWEST, NULL, &out), HV_OK);
   size_t size = out.size;
-  assert_int_equal(hv_wire_write(&echo, &out), HV_TOO_LARGE);
+  assert_int_equal(hv_wire_write(&echo, HV_PROTOCOL_LOWEST, NULL, &out), HV_TOO_LARGE);
   assert_int_equal(out.size, size);
   hv_buf_fini(&out);
 }
@@ -168,7 +168,7 @@ static void version_comes_first_and_is_read_by_other_versions(void **state) {
     assert_int_equal(write_one(&s.msg, &out, &mem), HV_OK);
     assert_memory_equal(out.data, "\x08\x01", 2); /* field 1, a number, is 1 */
     out.data[1] = 9;                              /* the same from a peer of version 9 */
-    assert_int_equal(hv_wire_read(hv_span_of(out.data, out.size), &mem, HV_WIRE_BUDGET, &got), HV_VERSION);
+    assert_int_equal(hv_wire_read(hv_span_of(out.data, out.size), &msgs_own, &mem, HV_WIRE_BUDGET, &got), HV_VERSION);
     assert_int_equal(got.version, 9);
     hv_buf_fini(&out);
   }
@@ -209,7 +209,7 @@ static void the_largest_group_fits_a_bulk_header(void **state) {
   hv_buf out;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   hv_buf_init(&out, &mem, HV_MSG_BYTES_MAX);
-  assert_int_equal(hv_wire_write_bulk(&msg, &out), HV_OK);
+  assert_int_equal(hv_wire_write_bulk(&msg, HV_PROTOCOL_LOWEST, NULL, &out), HV_OK);
   assert_true(out.size > 50000); /* it is near the limit, so this test says something */
   hv_buf_fini(&out);
 }
@@ -235,7 +235,7 @@ static void the_largest_messages_fit_the_budget(void **state) {
     hv_buf out;
     hv_wire_msg got;
     assert_int_equal(write_one(&msgs[i], &out, &mem), HV_OK);
-    assert_int_equal(hv_wire_read(hv_span_of(out.data, out.size), &mem, HV_WIRE_BUDGET, &got), HV_OK);
+    assert_int_equal(hv_wire_read(hv_span_of(out.data, out.size), &msgs_own, &mem, HV_WIRE_BUDGET, &got), HV_OK);
     msgs_assert_same(&msgs[i], &got.msg);
     hv_wire_release(&got);
     hv_buf_fini(&out);
@@ -246,10 +246,10 @@ static hv_status there_and_back(hv_mem *mem, void *arg) {
   hv_buf out;
   hv_wire_msg got;
   hv_buf_init(&out, mem, SIZE_MAX);
-  hv_status status = hv_wire_write(&((msgs_sample *)arg)->msg, &out);
+  hv_status status = hv_wire_write(&((msgs_sample *)arg)->msg, HV_PROTOCOL_LOWEST, NULL, &out);
   assert_true(status == HV_OK || out.size == 0);
   if (status == HV_OK)
-    status = hv_wire_read(hv_span_of(out.data, out.size), mem, HV_WIRE_BUDGET, &got);
+    status = hv_wire_read(hv_span_of(out.data, out.size), &msgs_own, mem, HV_WIRE_BUDGET, &got);
   if (status == HV_OK)
     hv_wire_release(&got);
   hv_buf_fini(&out);
@@ -279,10 +279,10 @@ static void a_bulk_header_tells_its_size(void **state) {
   hv_msg parcel = {.kind = HV_MSG_PARCEL, .u.parcel = {1u << 20, 77, 0}};
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   hv_buf_init(&out, &mem, SIZE_MAX);
-  assert_int_equal(hv_wire_write_bulk(&parcel, &out), HV_OK);
+  assert_int_equal(hv_wire_write_bulk(&parcel, HV_PROTOCOL_LOWEST, NULL, &out), HV_OK);
   assert_int_equal(hv_wire_bulk_header(out.data, &size), HV_OK);
   assert_int_equal(size, out.size - 4);
-  assert_int_equal(hv_wire_read(hv_span_of(out.data + 4, size), &mem, HV_WIRE_BUDGET, &got), HV_OK);
+  assert_int_equal(hv_wire_read(hv_span_of(out.data + 4, size), &msgs_own, &mem, HV_WIRE_BUDGET, &got), HV_OK);
   msgs_assert_same(&parcel, &got.msg);
   hv_wire_release(&got);
   hv_buf_fini(&out);
@@ -306,7 +306,7 @@ static void a_bulk_header_is_small(void **state) {
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   hv_buf_init(&out, &mem, SIZE_MAX);
   hv_msg echo = {.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of(blob, sizeof blob)};
-  assert_int_equal(hv_wire_write_bulk(&echo, &out), HV_TOO_LARGE);
+  assert_int_equal(hv_wire_write_bulk(&echo, HV_PROTOCOL_LOWEST, NULL, &out), HV_TOO_LARGE);
   assert_int_equal(out.size, 0);
   hv_buf_fini(&out);
 }

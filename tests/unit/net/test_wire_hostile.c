@@ -56,7 +56,7 @@ static hv_status read_raw(hv_span bytes) {
 static hv_status read_kind(uint32_t kind, const raw *body) {
   static uint8_t data[HV_MSG_BYTES_MAX + 64];
   raw r = {data, 0, sizeof data};
-  put_number(&r, VERSION, HV_PROTOCOL_VERSION);
+  put_number(&r, VERSION, HV_PROTOCOL_HIGHEST);
   put_field(&r, kind, span(body));
   return read_raw(span(&r));
 }
@@ -168,12 +168,12 @@ static void an_address_of_an_unknown_kind_is_left_out(void **state) {
   put_field(&card, 3, hv_span_of(later, sizeof later));
   put_field(&hello, 1, span(&card));
   put_field(&hello, 3, hv_span_of(later, sizeof later));
-  put_number(&whole, VERSION, HV_PROTOCOL_VERSION);
+  put_number(&whole, VERSION, HV_PROTOCOL_HIGHEST);
   put_field(&whole, HELLO, span(&hello));
   hv_mem mem;
   hv_wire_msg got;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-  assert_int_equal(hv_wire_read(span(&whole), &mem, HV_WIRE_BUDGET, &got), HV_OK);
+  assert_int_equal(hv_wire_read(span(&whole), &msgs_own, &mem, HV_WIRE_BUDGET, &got), HV_OK);
   assert_int_equal(got.msg.u.hello.me.n_addrs, 1);
   assert_int_equal(got.msg.u.hello.me.addrs[0].port, 8080);
   assert_int_equal(got.msg.u.hello.you.kind, HV_ADDR_NONE);
@@ -195,14 +195,14 @@ static void unknown_fields_are_dropped(void **state) {
       "\x59"
       "88888888",
       9); /* 64 bits, field 11 */
-  put_number(&whole, VERSION, HV_PROTOCOL_VERSION);
+  put_number(&whole, VERSION, HV_PROTOCOL_HIGHEST);
   put_field(&whole, 99, hv_span_of("later", 5));
   put_field(&whole, ECHO, span(&body));
   put_number(&whole, 98, 7);
   hv_mem mem;
   hv_wire_msg got;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-  assert_int_equal(hv_wire_read(span(&whole), &mem, HV_WIRE_BUDGET, &got), HV_OK);
+  assert_int_equal(hv_wire_read(span(&whole), &msgs_own, &mem, HV_WIRE_BUDGET, &got), HV_OK);
   assert_int_equal(got.msg.kind, HV_MSG_ECHO);
   assert_true(hv_span_equal(got.msg.u.echo.bytes, hv_span_of("kept", 4)));
   hv_wire_release(&got);
@@ -228,10 +228,12 @@ static void another_version_is_told_apart(void **state) {
     const char *rest;
     hv_status status;
   } cases[] = {
-      {0, "", HV_VERSION},
+      {0, "", HV_MALFORMED}, /* no version at all */
       {2, "", HV_VERSION},
       {2, "anything at all \xff\xff\xff", HV_VERSION},
-      {UINT32_MAX, "\x22\x00", HV_VERSION},
+      {HV_VERSIONS_MAX, "\x22", HV_VERSION},
+      {HV_VERSIONS_MAX + 1, "\x22", HV_MALFORMED},
+      {UINT32_MAX, "\x22", HV_MALFORMED},
       {(uint64_t)UINT32_MAX + 1, "\x22", HV_MALFORMED},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -241,18 +243,73 @@ static void another_version_is_told_apart(void **state) {
     hv_mem mem;
     hv_wire_msg got;
     hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-    assert_int_equal(hv_wire_read(span(&whole), &mem, HV_WIRE_BUDGET, &got), cases[i].status);
-    if (cases[i].status == HV_VERSION)
+    assert_int_equal(hv_wire_read(span(&whole), &msgs_own, &mem, HV_WIRE_BUDGET, &got), cases[i].status);
+    if (cases[i].status == HV_VERSION) {
       assert_int_equal(got.version, cases[i].version);
+      assert_int_equal(got.speaks.lowest, cases[i].version);
+      assert_int_equal(got.speaks.highest, cases[i].version);
+    }
     assert_int_equal(mem.peak, 0); /* nothing was taken */
   }
+}
+
+/* The fields of the envelope that say which versions its sender speaks, in messages of every version. */
+static void ranges_of_versions_are_bounded(void **state) {
+  (void)state;
+  enum { LOWEST = 101, HIGHEST = 102, FEATURES = 103, NONE = 0 };
+  static const struct {
+    uint64_t version, lowest, highest, features; /* NONE: the field is absent */
+    hv_versions speaks;
+    hv_status status;
+  } cases[] = {
+      {1, NONE, NONE, NONE, {1, 1, 0}, HV_OK},
+      {1, 1, 2, NONE, {1, 2, 0}, HV_OK},
+      {1, NONE, 7, UINT64_MAX, {1, 7, UINT64_MAX}, HV_OK}, /* bits that nobody knows yet */
+      {1, 1, HV_VERSIONS_MAX, NONE, {1, HV_VERSIONS_MAX, 0}, HV_OK},
+      {2, 2, 3, 5, {2, 3, 5}, HV_VERSION},
+      {2, 1, NONE, NONE, {1, 2, 0}, HV_VERSION},
+      {9, NONE, NONE, NONE, {9, 9, 0}, HV_VERSION},
+      {1, 2, 3, NONE, {0}, HV_MALFORMED}, /* its own version is not among them */
+      {2, 1, 1, NONE, {0}, HV_MALFORMED},
+      {3, 4, 2, NONE, {0}, HV_MALFORMED}, /* the lowest above the highest */
+      {1, 1, HV_VERSIONS_MAX + 1, NONE, {0}, HV_MALFORMED},
+      {1, 1, UINT64_MAX, NONE, {0}, HV_MALFORMED},
+      {1, (uint64_t)UINT32_MAX + 2, 1, NONE, {0}, HV_MALFORMED}, /* 1, if its upper half were lost */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    RAW(whole, 96);
+    hv_wire_msg got = {0};
+    hv_mem mem;
+    hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+    put_number(&whole, VERSION, cases[i].version);
+    const uint64_t said[] = {cases[i].lowest, cases[i].highest, cases[i].features};
+    for (uint32_t k = 0; k < 3; k++)
+      if (said[k] != NONE)
+        put_number(&whole, LOWEST + k, said[k]);
+    put_field(&whole, LEAVE, hv_span_of("", 0)); /* before or behind the message: both are read */
+    assert_int_equal(hv_wire_read(span(&whole), &msgs_own, &mem, HV_WIRE_BUDGET, &got), cases[i].status);
+    if (cases[i].status != HV_MALFORMED)
+      assert_true(hv_versions_equal(&got.speaks, &cases[i].speaks));
+    hv_wire_release(&got);
+  }
+  RAW(twice, 32);
+  put_number(&twice, VERSION, 1);
+  put_field(&twice, LEAVE, hv_span_of("", 0));
+  put_number(&twice, HIGHEST, 2);
+  put_number(&twice, HIGHEST, 3);
+  assert_int_equal(read_raw(span(&twice)), HV_MALFORMED);
+  RAW(text, 32);
+  put_number(&text, VERSION, 1);
+  put_field(&text, LEAVE, hv_span_of("", 0));
+  put_field(&text, LOWEST, hv_span_of("1", 1));
+  assert_int_equal(read_raw(span(&text)), HV_MALFORMED);
 }
 
 static void a_version_that_comes_late_is_malformed(void **state) {
   (void)state;
   RAW(late, 16);
   put_field(&late, LEAVE, hv_span_of("", 0));
-  put_number(&late, VERSION, HV_PROTOCOL_VERSION);
+  put_number(&late, VERSION, HV_PROTOCOL_HIGHEST);
   assert_int_equal(read_raw(span(&late)), HV_MALFORMED);
 }
 
@@ -271,7 +328,7 @@ static void repeated_field_is_malformed(void **state) {
   put_card(&body, 1, 1, 0);
   assert_int_equal(read_kind(HELLO, &body), HV_MALFORMED);
   RAW(whole, 64);
-  put_number(&whole, VERSION, HV_PROTOCOL_VERSION);
+  put_number(&whole, VERSION, HV_PROTOCOL_HIGHEST);
   put_field(&whole, LEAVE, hv_span_of("", 0));
   put_field(&whole, ECHO, hv_span_of("", 0));
   assert_int_equal(read_raw(span(&whole)), HV_MALFORMED);
@@ -319,12 +376,12 @@ static void an_unknown_refusal_is_still_a_refusal(void **state) {
     RAW(body, 64);
     RAW(whole, 96);
     put_number(&body, 1, (uint64_t)code);
-    put_number(&whole, VERSION, HV_PROTOCOL_VERSION);
+    put_number(&whole, VERSION, HV_PROTOCOL_HIGHEST);
     put_field(&whole, REFUSAL, span(&body));
     hv_mem mem;
     hv_wire_msg got;
     hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-    hv_status status = hv_wire_read(span(&whole), &mem, HV_WIRE_BUDGET, &got);
+    hv_status status = hv_wire_read(span(&whole), &msgs_own, &mem, HV_WIRE_BUDGET, &got);
     assert_int_equal(status, code == 0 ? HV_MALFORMED : HV_OK);
     if (status == HV_OK && (code < 0 || code >= HV_STATUS_COUNT))
       assert_int_equal(got.msg.u.refusal.status, HV_INTERNAL);
@@ -361,7 +418,7 @@ static void hostile_bytes_take_bounded_memory(void **state) {
       fill(&in, cases[i].piece, cases[i].size);
       if (cases[i].number)
         put_field(&mid, cases[i].number, span(&in));
-      put_number(&r, VERSION, HV_PROTOCOL_VERSION);
+      put_number(&r, VERSION, HV_PROTOCOL_HIGHEST);
       put_field(&r, HELLO, span(cases[i].number ? &mid : &in));
       if (huge) /* 8 MiB: over the limit of a message */
         fill(&r, cases[i].piece, cases[i].size);
@@ -377,12 +434,12 @@ static void a_small_message_is_one_allocation(void **state) {
   RAW(body, 64);
   RAW(whole, 96);
   put_field(&body, 1, hv_span_of("0123456789", 10));
-  put_number(&whole, VERSION, HV_PROTOCOL_VERSION);
+  put_number(&whole, VERSION, HV_PROTOCOL_HIGHEST);
   put_field(&whole, ECHO, span(&body));
   hv_mem mem;
   hv_wire_msg got;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
-  assert_int_equal(hv_wire_read(span(&whole), &mem, HV_WIRE_BUDGET, &got), HV_OK);
+  assert_int_equal(hv_wire_read(span(&whole), &msgs_own, &mem, HV_WIRE_BUDGET, &got), HV_OK);
   assert_int_equal(mem.blocks, 1);
   assert_in_range(mem.used, 1, 256);
   hv_wire_release(&got);
@@ -397,6 +454,7 @@ int main(void) {
       cmocka_unit_test(unknown_fields_are_dropped),
       cmocka_unit_test(a_kind_yet_to_come_is_unsupported),
       cmocka_unit_test(another_version_is_told_apart),
+      cmocka_unit_test(ranges_of_versions_are_bounded),
       cmocka_unit_test(a_version_that_comes_late_is_malformed),
       cmocka_unit_test(repeated_field_is_malformed),
       cmocka_unit_test(oddly_formed_bytes_are_malformed),

@@ -31,6 +31,14 @@ function share(part) {
   return meter;
 }
 
+// A peer's latest epoch: how long it took and how much of that was computing; all its numbers are the hint.
+function epochOf(peer, names) {
+  const span = document.createElement("span"), last = peer.last && Object.fromEntries(names.map((name, i) => [name, peer.last[i]]));
+  span.textContent = last ? `${number(last.wall_s, 1)} s, ${Math.round(100 * last.computing_s / Math.max(last.wall_s, 1e-9))}% computing` : "–";
+  if (last) span.title = Object.entries(last).map(([name, value]) => `${name} ${number(value, Number.isInteger(value) ? 0 : 3)}`).join(", ");
+  return span;
+}
+
 function chart(id, points, value, digits) {
   const known = points.filter(point => value(point) !== null);
   const svg = at(`${id}-chart`), path = document.createElementNS(SVG, "path");
@@ -61,8 +69,9 @@ function show(run) {
   at("loss").textContent = number(run.loss, 4);
   at("peer-rows").replaceChildren(...run.peers.map(peer => row([
     peer.peer_id.slice(-8), peer.name, peer.role, peer.version, number(peer.epoch), number(peer.samples), share(peer.share),
-    number(peer.speed, 1), number(peer.loss, 4), number(peer.rounds), number(peer.failures), peer.doubt || `${Math.round(peer.age)} s ago`,
-  ], peer.doubt ? "doubt" : "", peer.peer_id)));
+    number(peer.speed, 1), number(peer.loss, 4), number(peer.rounds), number(peer.failures), epochOf(peer, run.numbers),
+    peer.doubt || peer.differs || peer.troubles[0] || `${Math.round(peer.age)} s ago`,
+  ], peer.doubt ? "doubt" : peer.differs ? "differs" : peer.troubles.length ? "trouble" : "", peer.peer_id)));
   at("more").textContent = run.more_peers ? `and ${number(run.more_peers)} more` : "";
   at("failure-rows").replaceChildren(...run.failures.map(failure => row([
     new Date(1000 * failure.time).toLocaleTimeString("en-GB"), failure.peer_id.slice(-8), number(failure.epoch), failure.text,

@@ -26,7 +26,11 @@ static void make_sample(sample *s, check_rng *rng, int one_codec) {
   for (size_t i = 0; i < s->n; i++) {
     hv_run_part *p = &s->parts[i];
     hv_codec codec = one_codec >= 0 ? (hv_codec)one_codec : (hv_codec)(check_random(rng) % 3 * 2);
-    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL};
+    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL, 0, 0};
+    if (codec == HV_CODEC_SCALED_ROWS) {
+      p->row = 16 + check_random(rng) % 100;
+      p->n_values = p->row * (1 + check_random(rng) % (VALUES / 116));
+    }
     if (check_random(rng) % 5 == 0)
       p->n_values = check_random(rng) % 2;
     float values[VALUES];
@@ -80,6 +84,61 @@ static void chunks_cover_every_value_once_and_never_cross_a_section(void **state
   assert_int_equal(atomic_load(&mem.blocks), 0);
 }
 
+/* The fewest last dimensions with 16 values or more. */
+static void row_of_a_shape_is_its_last_dimensions(void **state) {
+  (void)state;
+  static const struct {
+    int64_t shape[4];
+    size_t n_dims;
+    uint64_t row;
+  } shapes[] = {{{0}, 0, 1},         {{7}, 1, 7},
+                {{16}, 1, 16},       {{1000000}, 1, 1000000},
+                {{1000, 64}, 2, 64}, {{64, 64, 3, 3}, 4, 576},
+                {{8, 5, 5}, 3, 25},  {{1000, 1}, 2, 1000},
+                {{3, 2}, 2, 6},      {{4, 16}, 2, 16}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    assert_int_equal(hv_run_row(shapes[i].shape, shapes[i].n_dims), shapes[i].row);
+}
+
+/* Rows cross from part to part of one width, and from chunk to chunk; small parts travel as they are. */
+static void rows_lie_in_chunks_where_tensors_have_them(void **state) {
+  (void)state;
+  static float values[1000];
+  const hv_run_part parts[] = {{values, HV_DTYPE_FLOAT32, 64, HV_CODEC_SCALED_ROWS, NULL, 32, 0},
+                               {values, HV_DTYPE_FLOAT32, 96, HV_CODEC_SCALED_ROWS, NULL, 32, 0},
+                               {values, HV_DTYPE_FLOAT32, 15, HV_CODEC_SCALED_ROWS, NULL, 5, 0},
+                               {values, HV_DTYPE_FLOAT32, 40, HV_CODEC_SCALED_ROWS, NULL, 20, 0},
+                               {values, HV_DTYPE_FLOAT32, 50, HV_CODEC_SCALED_ROWS, NULL, 0, 0}};
+  const hv_run_chunk want[] = {{0, 50, HV_CODEC_SCALED_ROWS, {32, 32}, 0},   {50, 50, HV_CODEC_SCALED_ROWS, {32, 14}, 0},
+                               {100, 50, HV_CODEC_SCALED_ROWS, {32, 28}, 0}, {150, 10, HV_CODEC_SCALED_ROWS, {32, 10}, 0},
+                               {160, 15, HV_CODEC_NONE, {0, 0}, 0},          {175, 40, HV_CODEC_SCALED_ROWS, {20, 20}, 0},
+                               {215, 50, HV_CODEC_SCALED_ROWS, {50, 50}, 0}};
+  hv_run_part odd = parts[0];
+  hv_mem mem;
+  hv_run run;
+  hv_error err;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  assert_int_equal(hv_run_init(&run, &mem, parts, sizeof parts / sizeof *parts, 50, NULL), HV_OK);
+  assert_int_equal(run.n_chunks, sizeof want / sizeof *want);
+  for (uint32_t i = 0; i < run.n_chunks; i++) {
+    hv_run_chunk chunk = hv_run_chunk_of(&run, i);
+    assert_true(chunk.at == want[i].at && chunk.size == want[i].size && chunk.codec == want[i].codec);
+    assert_true(chunk.rows.width == want[i].rows.width && chunk.rows.first == want[i].rows.first);
+    assert_int_equal(chunk.bytes, hv_codec_bound_rows((int)chunk.codec, HV_DTYPE_FLOAT32, chunk.size, chunk.rows));
+  }
+  hv_run_fini(&run);
+  for (uint64_t row = 1; row < 65; row++) {
+    odd.row = row;
+    int fits = row >= HV_RUN_ROW_LEAST && 64 % row == 0;
+    assert_int_equal(hv_run_init(&run, &mem, &odd, 1, 50, &err), fits ? HV_OK : HV_INVALID);
+    if (fits)
+      hv_run_fini(&run);
+    else
+      assert_non_null(strstr(err.text, "rows of"));
+  }
+  assert_int_equal(atomic_load(&mem.blocks), 0);
+}
+
 static void a_chunk_is_encoded_as_its_values_in_one_row_would_be(void **state) {
   (void)state;
   static sample s;
@@ -96,9 +155,9 @@ static void a_chunk_is_encoded_as_its_values_in_one_row_would_be(void **state) {
       size_t size;
       uint64_t other;
       assert_int_equal(hv_run_encode(&run, kern, i, chunk.codec, ours, sizeof ours, &size), HV_OK);
-      assert_int_equal(
-          hv_codec_encode(kern, chunk.codec, HV_DTYPE_FLOAT32, s.flat + chunk.at, chunk.size, NULL, theirs, sizeof theirs, &other),
-          HV_OK);
+      assert_int_equal(hv_codec_encode_rows(kern, chunk.codec, HV_DTYPE_FLOAT32, s.flat + chunk.at, chunk.size, chunk.rows, NULL,
+                                            theirs, sizeof theirs, &other),
+                       HV_OK);
       assert_int_equal(size, chunk.bytes);
       assert_memory_equal(ours, theirs, size);
     }
@@ -267,8 +326,8 @@ static void bad_values_on_a_device_give_the_same_errors(void **state) {
   size_t size;
   for (int both = 0; both < 2; both++) {
     away_init(&device);
-    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table},
-                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL}};
+    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table, 0, 0},
+                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL, 0, 0}};
     hv_run run;
     assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
     a[3] = NAN;
@@ -324,12 +383,36 @@ static hv_status both_refuse(hv_run *run, const float *a, const float *b, float 
   return own;
 }
 
+static void part_that_is_apart_begins_a_chunk(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  float a[30] = {0}, b[20] = {0}, c[7] = {0};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0, 0},
+                         {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 0, 1},
+                         {c, HV_DTYPE_FLOAT32, 7, HV_CODEC_NONE, NULL, 0, 0}};
+  hv_run run, joined;
+  assert_int_equal(hv_run_init(&run, &mem, parts, 3, 100, NULL), HV_OK);
+  assert_int_equal(run.n_chunks, 2);
+  assert_int_equal(hv_run_chunk_of(&run, 0).size, 30);
+  assert_int_equal(hv_run_chunk_of(&run, 1).at, 30);
+  assert_int_equal(hv_run_chunk_of(&run, 1).size, 27);
+  parts[1].apart = 0;
+  assert_int_equal(hv_run_init(&joined, &mem, parts, 3, 100, NULL), HV_OK);
+  assert_int_equal(joined.n_chunks, 1);
+  assert_false(hv_run_alike(&run, &joined));
+  hv_run_fini(&joined);
+  hv_run_fini(&run);
+  assert_int_equal(mem.blocks, 0);
+}
+
 static void values_that_would_spoil_an_average_are_refused_whole(void **state) {
   (void)state;
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   float a[30] = {0}, b[20] = {0};
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0, 0},
+                         {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 0, 0}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
   a[3] = 3, b[19] = -4;
@@ -360,7 +443,7 @@ static void an_average_that_is_not_finite_is_refused_and_nothing_is_torn(void **
   double b[1] = {5};
   uint8_t codes[256];
   uint64_t size;
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL, 0, 0}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL, 0, 0}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 5, NULL), HV_OK);
   hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, bad, 5, NULL, codes, sizeof codes, &size);
@@ -382,7 +465,7 @@ static void invalid_run_is_refused_with_a_reason(void **state) {
   hv_run run;
   hv_error err = {0};
   float value = 0;
-  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL}, bad[] = {good, good, good, good};
+  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL, 0, 0}, bad[] = {good, good, good, good};
   bad[0].dtype = (hv_dtype)9;
   bad[1].codec = (hv_codec)99;
   bad[2].n_values = HV_RUN_VALUES_MAX + 1;
@@ -467,11 +550,14 @@ static void mean_of_equal_values_is_bit_equal(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_cover_every_value_once_and_never_cross_a_section),
+      cmocka_unit_test(row_of_a_shape_is_its_last_dimensions),
+      cmocka_unit_test(rows_lie_in_chunks_where_tensors_have_them),
       cmocka_unit_test(a_chunk_is_encoded_as_its_values_in_one_row_would_be),
       cmocka_unit_test(a_decoded_chunk_is_in_its_places_and_nowhere_else),
       cmocka_unit_test(own_values_count_as_if_they_had_travelled_as_they_are),
       cmocka_unit_test(values_on_a_device_give_the_same_bytes_and_get_the_same_bits),
       cmocka_unit_test(bad_values_on_a_device_give_the_same_errors),
+      cmocka_unit_test(part_that_is_apart_begins_a_chunk),
       cmocka_unit_test(values_that_would_spoil_an_average_are_refused_whole),
       cmocka_unit_test(an_average_that_is_not_finite_is_refused_and_nothing_is_torn),
       cmocka_unit_test(invalid_run_is_refused_with_a_reason),

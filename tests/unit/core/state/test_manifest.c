@@ -26,7 +26,8 @@ static size_t random_parts(check_rng *rng, hv_manifest_part *parts) {
   for (size_t i = 0; i < n; i++) {
     size_t size = check_random(rng) % 4 ? check_random(rng) % 300 : check_random(rng) % 20000;
     parts[i] = (hv_manifest_part){.size = size, .dtype = (uint8_t)(check_random(rng) % 5)};
-    if (parts[i].dtype && check_random(rng) % 2) {
+    parts[i].own = check_random(rng) % 5 == 0;
+    if (!parts[i].own && parts[i].dtype && check_random(rng) % 2) {
       parts[i].codec = (uint8_t)(check_random(rng) % HV_CODEC_COUNT);
       parts[i].size = size / 8 * 8;
     }
@@ -47,7 +48,7 @@ static void make(check_rng *rng, hv_manifest *out) {
     assert_int_equal(out->parts[i].place % HV_MANIFEST_ALIGN, 0);
   }
   for (size_t i = 0; i < out->n_chunks; i++)
-    for (size_t b = 0; b < 32; b++)
+    for (size_t b = 0; b < 32 && !out->chunks[i].own; b++)
       out->chunks[i].digest.bytes[b] = (uint8_t)check_random(rng);
 }
 
@@ -65,7 +66,7 @@ static void each_byte_is_in_one_chunk(void **unused) {
       assert_true(c->size > 0 && c->size <= m.chunk_bytes && c->place + c->size <= m.image);
       assert_true(i == 0 || c->place >= m.chunks[i - 1].place + m.chunks[i - 1].size);
       const hv_manifest_part *part = &m.parts[c->part];
-      assert_true(part->place <= c->place && part->codec == c->codec);
+      assert_true(part->place <= c->place && part->codec == c->codec && part->own == c->own);
       if (c->codec == HV_CODEC_NONE)
         assert_int_equal(c->travel, c->size);
       else {
@@ -79,7 +80,8 @@ static void each_byte_is_in_one_chunk(void **unused) {
       for (uint64_t at = m.parts[p].place; at < m.parts[p].place + m.parts[p].size; at += 7) {
         size_t in = 0;
         for (size_t i = 0; i < m.n_chunks; i++)
-          in += m.chunks[i].place <= at && at < m.chunks[i].place + m.chunks[i].size && m.chunks[i].codec == m.parts[p].codec;
+          in += m.chunks[i].place <= at && at < m.chunks[i].place + m.chunks[i].size && m.chunks[i].codec == m.parts[p].codec &&
+                m.chunks[i].own == m.parts[p].own;
         assert_int_equal(in, 1);
       }
     hv_manifest_fini(&m);
@@ -95,7 +97,7 @@ static void same(const hv_manifest *a, const hv_manifest *b) {
   assert_int_equal(a->image, b->image);
   assert_true(hv_span_equal(a->metadata, b->metadata));
   for (size_t i = 0; i < a->n_parts; i++)
-    assert_memory_equal(&a->parts[i].size, &b->parts[i].size, 10);
+    assert_memory_equal(&a->parts[i].size, &b->parts[i].size, 11);
   for (size_t i = 0; i < a->n_chunks; i++) {
     assert_int_equal(a->chunks[i].place, b->chunks[i].place);
     assert_int_equal(a->chunks[i].travel, b->chunks[i].travel);
@@ -122,6 +124,31 @@ static void manifest_is_read_back_and_refused_if_cut_or_longer(void **unused) {
     hv_buf_fini(&bytes);
     hv_manifest_fini(&m);
   }
+}
+
+static void own_parts_have_chunks_of_their_own_and_no_digest(void **unused) {
+  (void)unused;
+  hv_manifest m, again;
+  hv_manifest_part parts[] = {{.size = 100}, {.size = 8, .own = 1}, {.size = 9, .own = 1}, {.size = 3}};
+  hv_buf bytes;
+  hv_buf_init(&bytes, &mem, HV_MANIFEST_BYTES_MAX);
+  assert_int_equal(hv_manifest_make(&mem, parts, 4, 1024, hv_span_of(NULL, 0), &m, NULL), HV_OK);
+  assert_int_equal(m.n_chunks, 3);
+  assert_true(!m.chunks[0].own && m.chunks[1].own && !m.chunks[2].own);
+  assert_int_equal(hv_manifest_write(&m, &bytes), HV_OK);
+  assert_int_equal(hv_manifest_read(&mem, hv_span_of(bytes.data, bytes.size), &again), HV_OK);
+  same(&m, &again);
+  hv_manifest_fini(&again);
+  bytes.data[bytes.size - 2 * 32] = 1; /* the first byte of the second chunk's digest */
+  assert_int_equal(hv_manifest_read(&mem, hv_span_of(bytes.data, bytes.size), &again), HV_MALFORMED);
+  bytes.data[bytes.size - 2 * 32] = 0;
+  bytes.data[bytes.size - 3 * 32 - 3 * 16 + 10] = 2;
+  assert_int_equal(hv_manifest_read(&mem, hv_span_of(bytes.data, bytes.size), &again), HV_MALFORMED);
+  hv_buf_fini(&bytes);
+  hv_manifest_fini(&m);
+  parts[1].codec = HV_CODEC_FLOAT16;
+  parts[1].dtype = HV_DTYPE_FLOAT32;
+  assert_int_equal(hv_manifest_make(&mem, parts, 4, 1024, hv_span_of(NULL, 0), &m, NULL), HV_INVALID);
 }
 
 static void chunks_grow_with_the_state_and_stay_few(void **unused) {
@@ -210,6 +237,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(each_byte_is_in_one_chunk, fresh, nothing_left),
       cmocka_unit_test_setup_teardown(manifest_is_read_back_and_refused_if_cut_or_longer, fresh, nothing_left),
+      cmocka_unit_test_setup_teardown(own_parts_have_chunks_of_their_own_and_no_digest, fresh, nothing_left),
       cmocka_unit_test_setup_teardown(chunks_grow_with_the_state_and_stay_few, fresh, nothing_left),
       cmocka_unit_test_setup_teardown(limits_are_named, fresh, nothing_left),
       cmocka_unit_test_setup_teardown(a_small_lie_takes_no_memory, fresh, nothing_left),

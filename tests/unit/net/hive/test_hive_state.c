@@ -26,7 +26,7 @@ static void given_back(void *arg) {
 
 static hv_status offer(hv_hive *hive, uint64_t epoch, uint8_t codec, hv_future **out) {
   hv_hive_state_part parts[PARTS] = {
-      {hv_span_of(values, sizeof values), codec, 1}, {hv_span_of("plain", 5), 0, 0}, {hv_span_of(NULL, 0), 0, 0}};
+      {hv_span_of(values, sizeof values), codec, 1, 0}, {hv_span_of("plain", 5), 0, 0, 1}, {hv_span_of(NULL, 0), 0, 0, 0}};
   hv_hive_snapshot snapshot = {
       .prefix = hv_span_of("run", 3), .epoch = epoch, .metadata = hv_span_of("lr", 2), .parts = parts, .n_parts = PARTS};
   return hv_hive_state_offer(hive, &snapshot, given_back, NULL, out);
@@ -80,7 +80,7 @@ static void state_offered_by_one_hive_is_loaded_whole_by_the_other(void **state)
   hives_start_two(&a, &b, 2);
   for (uint8_t codec = 0; codec < 2; codec++) {
     offer_and_wait(a, 5 + codec, codec);
-    assert_int_equal(hv_hive_state_load(b, hv_span_of("run", 3), 30000, 0, 0, &future), HV_OK);
+    assert_int_equal(hv_hive_state_load(b, hv_span_of("run", 3), 30000, 0, 0, hv_span_of(NULL, 0), &future), HV_OK);
     assert_int_equal(end_of(future, &bytes, &donor), HV_OK);
     is_whole(bytes, 5 + codec);
     assert_true(hv_peer_equal(&donor, hv_hive_peer(a)));
@@ -114,7 +114,7 @@ static void state_load_ends_without_a_leak_if_any_allocation_fails(void **state)
   for (int n = 0; n < ALLOCATIONS; n++) {
     hv_future *future = NULL;
     hv_mem_fail_in(hv_hive_mem(b), n);
-    if (hv_hive_state_load(b, hv_span_of("run", 3), 5000, 0, 0, &future) == HV_OK) {
+    if (hv_hive_state_load(b, hv_span_of("run", 3), 5000, 0, 0, hv_span_of(NULL, 0), &future) == HV_OK) {
       if (end_of(future, &bytes, NULL) == HV_OK)
         is_whole(bytes, 1);
     } else
@@ -149,7 +149,7 @@ static void request_cancelled_or_stopped_under_way_ends_once(void **state) {
   hives_start_two(&a, &b, 2);
   offer_and_wait(a, 1, 0);
   for (int i = 0; i < MANY; i++)
-    assert_int_equal(i % 2 ? hv_hive_state_load(b, hv_span_of("run", 3), 30000, 0, 0, &futures[i])
+    assert_int_equal(i % 2 ? hv_hive_state_load(b, hv_span_of("run", 3), 30000, 0, 0, hv_span_of(NULL, 0), &futures[i])
                            : offer(b, (uint64_t)i, 1, &futures[i]),
                      HV_OK);
   for (int i = 0; i < MANY; i += 3)
@@ -164,7 +164,7 @@ static void request_cancelled_or_stopped_under_way_ends_once(void **state) {
   }
   hv_future *late;
   assert_int_equal(offer(b, 1, 0, &late), HV_CLOSED);
-  assert_int_equal(hv_hive_state_load(b, hv_span_of("run", 3), 0, 0, 0, &late), HV_CLOSED);
+  assert_int_equal(hv_hive_state_load(b, hv_span_of("run", 3), 0, 0, 0, hv_span_of(NULL, 0), &late), HV_CLOSED);
   hv_hive_free(b);
   hv_hive_stop(a);
   assert_int_equal(atomic_load(&back), MANY / 2 + 1);

@@ -245,7 +245,7 @@ static hv_span numbered(hv_buf *buf, uint32_t number, size_t more) {
   hv_le_put(head, number, sizeof head);
   buf->size = 0;
   assert_int_equal(hv_buf_append(buf, head, sizeof head), HV_OK);
-  assert_int_equal(hv_wire_write_bulk(&msg, buf), HV_OK);
+  assert_int_equal(hv_wire_write_bulk(&msg, HV_PROTOCOL_LOWEST, NULL, buf), HV_OK);
   assert_int_equal(hv_buf_reserve(buf, more, &at), HV_OK);
   memset(at, 1, more);
   buf->size += more;

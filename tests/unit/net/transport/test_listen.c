@@ -13,13 +13,9 @@ static void every_error_of_the_system_has_its_cause(void **state) {
     hv_status status;
     hv_cause cause;
   } cases[] = {
-      {EADDRINUSE, HV_IN_USE, HV_CAUSE_ADDRESS_IN_USE},
-      {0, HV_IN_USE, HV_CAUSE_ADDRESS_IN_USE},
-      {EACCES, HV_PERMISSION, HV_CAUSE_PORT_NOT_ALLOWED},
-      {EPERM, HV_PERMISSION, HV_CAUSE_PORT_NOT_ALLOWED},
-      {EADDRNOTAVAIL, HV_INVALID, HV_CAUSE_NOT_OWN_ADDRESS},
-      {EAFNOSUPPORT, HV_INVALID, HV_CAUSE_NO_IPV6},
-      {EMFILE, HV_IO, HV_CAUSE_OTHER},
+      {EADDRINUSE, HV_IN_USE, HV_CAUSE_ADDRESS_IN_USE},  {EACCES, HV_PERMISSION, HV_CAUSE_PORT_NOT_ALLOWED},
+      {EPERM, HV_PERMISSION, HV_CAUSE_PORT_NOT_ALLOWED}, {EADDRNOTAVAIL, HV_INVALID, HV_CAUSE_NOT_OWN_ADDRESS},
+      {EAFNOSUPPORT, HV_INVALID, HV_CAUSE_NO_IPV6},      {EMFILE, HV_IO, HV_CAUSE_OTHER},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     hv_error err = {0};

@@ -4,6 +4,7 @@
 #include "lib/raw.h"
 #include "lib/real.h"
 
+#include "net/transport/door.h"
 #include "net/transport/grpc.h"
 #include "net/transport/world.h"
 #include "net/wire.h"
@@ -322,7 +323,8 @@ static hv_status raw_ask(raw_peer *p, hv_span bytes, char text[HV_GRPC_TEXT_MAX]
 /* An echo as another version of the protocol would say it. */
 static hv_span of_version(uint8_t version, hv_buf *buf, int bulk) {
   hv_msg msg = {.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of("hello", 5)};
-  assert_int_equal(bulk ? hv_wire_write_bulk(&msg, buf) : hv_wire_write(&msg, buf), HV_OK);
+  assert_int_equal(
+      bulk ? hv_wire_write_bulk(&msg, HV_PROTOCOL_LOWEST, NULL, buf) : hv_wire_write(&msg, HV_PROTOCOL_LOWEST, NULL, buf), HV_OK);
   uint8_t *first = buf->data + (bulk ? 4 : 0);
   assert_int_equal(first[0], 0x08); /* field 1, the version */
   first[1] = version;
@@ -338,9 +340,24 @@ static void speak_badly(real_node *node, real_node *friend) {
   hv_buf_init(&buf, &p.mem, 1 << 20);
   assert_int_equal(raw_ask(&p, hv_span_of("\xff\xff\xff\xff\xff", 5), text), HV_MALFORMED);
   assert_int_equal(raw_ask(&p, hv_span_of("", 0), text), HV_MALFORMED);
-  assert_int_equal(raw_ask(&p, of_version(HV_PROTOCOL_VERSION + 1, &buf, 0), text), HV_VERSION);
-  assert_non_null(strstr(text, "version 1"));
-  assert_non_null(strstr(text, "the caller 2"));
+  hv_wire_msg refusal;
+  raw_op op = raw_op_new();
+  hv_grpc_call *later = hv_grpc_call_new(p.channel, HV_GRPC_CALL, 1);
+  hv_span request = of_version(HV_PROTOCOL_HIGHEST + 1, &buf, 0), answer;
+  assert_true(hv_grpc_call_ask(later, hv_grpc_message_new(p.grpc, request, NULL), &op.op) && raw_wait(&p, &op, 5000));
+  hv_buf scratch;
+  hv_buf_init(&scratch, &p.mem, 1 << 20);
+  assert_int_equal(hv_grpc_call_bytes(later, (size_t)hv_grpc_call_size(later), &scratch, &answer), HV_OK);
+  hv_versions own = hv_versions_own();
+  assert_int_equal(hv_wire_read(answer, &own, &p.mem, HV_WIRE_BUDGET, &refusal), HV_OK); /* as an older program reads it, too */
+  assert_int_equal(refusal.msg.kind, HV_MSG_REFUSAL);
+  assert_int_equal(refusal.msg.u.refusal.status, HV_VERSION);
+  snprintf(text, sizeof text, "%.*s", (int)refusal.msg.u.refusal.text.size, (const char *)refusal.msg.u.refusal.text.data);
+  assert_string_equal(
+      text, "the called peer speaks version 1 of the protocol, the caller version 2: upgrade hivemind_c at the called peer");
+  hv_wire_release(&refusal);
+  hv_buf_fini(&scratch);
+  hv_grpc_call_free(later);
   static uint8_t much[3 << 20];
   assert_int_equal(raw_ask(&p, hv_span_of(much, sizeof much), text), HV_TOO_LARGE);
   assert_non_null(strstr(text, "2 MiB"));
@@ -380,7 +397,7 @@ static void stream_badly(real_node *node, real_node *friend) {
                          hv_span_of("\0\0\0\0", 4), hv_span_of("\3\0\0\0\xff\xff\xff", 7)};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     assert_int_equal(raw_stream(&p, &bad[i], text), HV_MALFORMED);
-  hv_span later = of_version(HV_PROTOCOL_VERSION + 1, &buf, 1);
+  hv_span later = of_version(HV_PROTOCOL_HIGHEST + 1, &buf, 1);
   assert_int_equal(raw_stream(&p, &later, text), HV_VERSION);
   assert_non_null(strstr(text, "version 2"));
   uint64_t before = hv_clock_us();
@@ -404,8 +421,13 @@ static void an_answer_of_another_version_tells_both_numbers(void **state) {
   hv_addr addr = real_addr("/ip4/127.0.0.1/tcp/0");
   real_start(&a, &(real_options){.seed = 1});
   raw_start(&p, 0, NULL);
-  assert_int_equal(hv_grpc_listen(p.grpc, &addr, &port, NULL), HV_OK);
+  hv_door *door;
+  assert_int_equal(hv_grpc_make_server(p.grpc, NULL), HV_OK);
+  assert_int_equal(
+      hv_door_new(&(hv_door_config){.mem = &p.mem, .greeting_ms = 5000, .take = hv_grpc_take, .arg = p.grpc}, &door, NULL), HV_OK);
+  assert_int_equal(hv_door_listen(door, &addr, &port, NULL), HV_OK);
   hv_grpc_serve(p.grpc);
+  assert_int_equal(hv_door_open(door, NULL), HV_OK);
   raw_op came = raw_op_new(), read = raw_op_new(), gone = raw_op_new();
   hv_grpc_call *call = hv_grpc_accept(p.grpc, HV_GRPC_CALL, &came.op);
   hv_call asked = {.done = real_call_done, .owner = &a, .to = {.addr = addr}, .timeout_ms = 5000};
@@ -415,15 +437,16 @@ static void an_answer_of_another_version_tells_both_numbers(void **state) {
   assert_true(hv_grpc_call_recv(call, &read.op) && raw_wait(&p, &read, 5000));
   hv_buf buf;
   hv_buf_init(&buf, &p.mem, 1 << 20);
-  hv_grpc_message *answer = hv_grpc_message_new(p.grpc, of_version(HV_PROTOCOL_VERSION + 1, &buf, 0), NULL);
+  hv_grpc_message *answer = hv_grpc_message_new(p.grpc, of_version(HV_PROTOCOL_HIGHEST + 1, &buf, 0), NULL);
   assert_true(hv_grpc_call_finish(call, answer, HV_OK, "", 1, &gone.op));
   assert_true(raw_wait(&p, &gone, 5000));
   assert_true(real_wait_for(&a, HV_EVENT_CALL_DONE, 1, 5000));
   assert_int_equal(a.last_status, HV_VERSION);
   assert_non_null(strstr(a.last_text, "version 2"));
-  assert_non_null(strstr(a.last_text, "this node 1"));
+  assert_non_null(strstr(a.last_text, "this peer version 1: upgrade hivemind_c here"));
   hv_buf_fini(&buf);
   hv_grpc_call_free(call);
+  hv_door_free(door);
   hv_grpc_stop_serving(p.grpc);
   raw_stop(&p);
   real_stop(&a);
@@ -490,7 +513,7 @@ static void ask_and_take_nothing(int fd, hv_mem *mem) {
                                    {"user-agent", agent}};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
     add_header(&headers, fields[i][0], fields[i][1]);
-  assert_int_equal(hv_wire_write(&msg, &wire), HV_OK);
+  assert_int_equal(hv_wire_write(&msg, HV_PROTOCOL_LOWEST, NULL, &wire), HV_OK);
   hv_buf_append(&body, (uint8_t[5]){0, 0, 0, 0, (uint8_t)wire.size}, 5);
   hv_buf_append(&body, wire.data, wire.size);
   static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,0 +1,57 @@
+"""What torch.save gets of a TrainingStateAverager, and how it is restored."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Dict
+
+import torch
+
+from hivemind_c.optim.parameters import copy_all
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.state_averager import TrainingStateAverager
+
+
+class Checkpoints:
+    """The part of TrainingStateAverager that saves its state to a checkpoint, and restores it."""
+
+    def state_dict(self: "TrainingStateAverager") -> Dict[str, Any]:
+        """Returns the state without the model, for torch.save.
+
+        It is the state_dict of the optimizer, with the scheduler, the epoch and, with offload, the exact parameters.
+        """
+        self.background.take(wait=True)
+        with self.state_lock:
+            self.parameters.pull()
+            more: Dict[str, Any] = {"local_epoch": self.local_epoch}
+            if self.scheduler is not None:
+                more["scheduler"] = self.scheduler.state_dict()
+            if self.parameters.offload:
+                more["parameters"] = [p.detach().clone() for p in self.parameters.main]
+            return {**self.optimizer.state_dict(), "hivemind_c": more}
+
+    @torch.no_grad()
+    def load_state_dict(self: "TrainingStateAverager", state_dict: Dict[str, Any]) -> None:
+        """Restores the result of state_dict(), or that of an optimizer of torch. The model is restored separately.
+
+        Args:
+            state_dict: Result of state_dict().
+        """
+        self.background.drop()
+        more = state_dict.get("hivemind_c", {})
+        old_epoch = state_dict.get("state", {}).get("local_epoch")  # where hivemind keeps it
+        state = {index: value for index, value in state_dict["state"].items() if index != "local_epoch"}
+        with self.state_lock:
+            self.optimizer.load_state_dict(copy.deepcopy({"state": state, "param_groups": state_dict["param_groups"]}))
+            if self.scheduler is not None and "scheduler" in more:
+                self.scheduler.load_state_dict(copy.deepcopy(more["scheduler"]))
+            self.parameters.pull()
+            self.parameters.settle()
+            if self.parameters.offload and "parameters" in more:
+                copy_all([p.detach() for p in self.parameters.main], more["parameters"])
+                self.parameters.push(force=True)
+            self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
+            self.buffers.forget()
+            self.offers.invalidate()
+            self.lineage.restart()

@@ -1,0 +1,156 @@
+"""EpochLedger: makes the EpochRecord of each epoch, and hands it to the program, the log and the judge."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Tuple
+
+from hivemind_c.optim.clock_check import ClockCheck
+from hivemind_c.optim.epoch_clock import EpochClock
+from hivemind_c.optim.epoch_judge import EpochJudge, Situation
+from hivemind_c.optim.epoch_notes import EpochNotes
+from hivemind_c.optim.epoch_record import EpochRecord
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.optimizer import Optimizer
+    from hivemind_c.optim.transition import Transition
+
+logger = logging.getLogger("hivemind_c.optim")
+OnEpoch = Callable[[EpochRecord], Any]
+
+
+class _Closed:
+    """An epoch that has ended in the training thread. Its background job may still run."""
+
+    def __init__(self, epoch: int, notes: EpochNotes, outcome: str, samples: int, **measured: Any):
+        self.epoch, self.notes, self.outcome, self.samples, self.measured = epoch, notes, outcome, samples, measured
+        self.background_s = self.background_reducing_s = 0.0
+
+
+class EpochLedger:
+    """The records of one Optimizer. Only the training thread makes and hands over records.
+
+    Args:
+        optimizer: The Optimizer. Its on_epoch gets each record.
+    """
+
+    def __init__(self, optimizer: "Optimizer"):
+        self._optimizer = optimizer
+        self.clock, self.notes = EpochClock(), EpochNotes()  #: of the epoch that runs
+        self.clock_check = ClockCheck(optimizer.dht, optimizer.run_id)
+        self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
+        self.last: Optional[EpochRecord] = None  #: the latest one
+        self._settling: Optional[_Closed] = None
+        self._closed_epoch: Optional[int] = None  # the latest that has ended
+        self._ready: Deque[EpochRecord] = deque()
+
+    # ---- the end of an epoch ----
+
+    def end(self, transition: "Transition", settled: bool) -> None:
+        """Ends the epoch of a transition.
+
+        Args:
+            transition: The Transition.
+            settled: True if nothing of it is left to the background.
+        """
+        self._close(transition.epoch, transition.outcome, transition.samples, transition.swarm_samples)
+        if settled:
+            self.settle(transition)
+
+    def settle(self, transition: "Transition") -> None:
+        """Completes the record of a transition, whose background job is over.
+
+        Args:
+            transition: The Transition.
+        """
+        closed = self._settling
+        if closed is None or closed.notes is not transition.notes:
+            return
+        closed.outcome, closed.samples = transition.outcome, transition.samples
+        if transition.background_spent:
+            closed.background_s = transition.background_spent["wall"]
+            closed.background_reducing_s = transition.background_spent["reducing"]
+        self._complete()
+
+    def caught_up(self, epoch: int, was_left_out: bool) -> None:
+        """Ends an epoch that this peer left by loading the state of the swarm, unless it has ended already.
+
+        Args:
+            epoch: The epoch.
+            was_left_out: True if the others made its step without this peer.
+        """
+        if epoch == self._closed_epoch:
+            return
+        outcome = "left out" if was_left_out else "caught up"
+        self._close(epoch, outcome, 0, self._optimizer.target_batch_size)
+        self._complete()
+
+    def abandon(self) -> None:
+        """Completes a record whose background job has failed, or was dropped."""
+        if self._settling is not None:
+            self._settling.notes.fail("work in the background was not finished")
+            self._complete()
+
+    def _close(self, epoch: int, outcome: str, samples: int, swarm_samples: int) -> None:
+        self.abandon()
+        spent = self.clock.take()
+        measured: Dict[str, Any] = {f"{name}_s": seconds for name, seconds in spent.items()}
+        measured.update(swarm_samples=max(samples, swarm_samples), clock_s=self.clock_check.offset)
+        measured["peers"] = max(1, self._optimizer.tracker.figures().peers)
+        self._settling = _Closed(epoch, self.notes, outcome, samples, **measured)
+        self.notes, self._closed_epoch = EpochNotes(), epoch
+
+    def _complete(self) -> None:
+        closed, self._settling = self._settling, None
+        assert closed is not None
+        notes, norm = closed.notes, closed.notes.gradient_norm
+        self._ready.append(
+            EpochRecord(
+                epoch=closed.epoch,
+                outcome=closed.outcome,
+                members=notes.members,
+                samples=closed.samples,
+                lost_samples=notes.lost_samples,
+                why=tuple(notes.why),
+                background_s=closed.background_s,
+                background_reducing_s=closed.background_reducing_s,
+                bytes_sent=notes.bytes_sent,
+                bytes_received=notes.bytes_received,
+                part=notes.part,
+                codec=self._optimizer.codec,
+                loss=notes.mean_loss(),
+                gradient_norm=None if norm is None else float(norm),
+                **closed.measured,
+            )
+        )
+
+    # ---- to whom it goes ----
+
+    def deliver(self) -> None:
+        """Hands over the records that are complete. An error of on_epoch is raised."""
+        while self._ready:
+            self.last = record = self._ready.popleft()
+            logger.info("%s", record)
+            for verdict in self.judge.look(record):
+                logger.warning("%s", verdict.text)
+            if self._optimizer.on_epoch is not None:
+                self._optimizer.on_epoch(record)
+
+    def deliver_last(self) -> None:
+        """The same at the Optimizer's end. An error of on_epoch becomes a warning, because no step is left."""
+        if self._settling is not None and not self._optimizer.state_averager.background.waiting:
+            self.abandon()
+        while self._ready:
+            try:
+                self.deliver()
+            except Exception as error:
+                logger.warning("on_epoch failed for the last epoch: %s: %s", type(error).__name__, error)
+
+    def news(self) -> Tuple[Optional[EpochRecord], Tuple[str, ...]]:
+        """Returns the latest record and the codes of the troubles that hold. Any thread may call it."""
+        return self.last, self.judge.codes
+
+    def _situation(self) -> Situation:
+        state = self._optimizer.dht.state()
+        return Situation(self._optimizer.run_id, int(state["peers"]), bool(state["is_initial"]))
