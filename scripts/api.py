@@ -64,6 +64,7 @@ RANGES: Dict[str, Dict[str, str]] = {
         "target_group_size": "peers, 0 or more",
         "threshold": "elements",
         "wait_timeout": DAY,
+        "weight_max": "> 0, at most 2^64",
     },
     "ProgressTracker": {"matchmaking_time": "s, 0 or more", "target_batch_size": "samples, 1 to 2^48"},
 }

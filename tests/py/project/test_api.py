@@ -55,6 +55,7 @@ def outside(unit, argument):
     out += [int(most[1]) + 1] if (most := re.search(r"(?:to|up to) (\d+)$", unit)) else []
     out += [7 * 86400 + 1] if "week" in unit else []
     out += [10**7] if "million" in unit else []
+    out += [2**64 * 2] if "2^64" in unit else []
     return [0.5] if argument == "fast" else out
 
 
