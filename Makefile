@@ -10,6 +10,7 @@
 #   make partition  a cable is pulled between two network namespaces (as root)
 #   make soak       a DHT of real processes, busy for five minutes: memory, files and threads stay flat (MINUTES=5)
 #   make book    docs/ and the READMEs as a book: build/site/index.html
+#   make pages   the pages that are made from docstrings, the C header and figures: run it after a change of those
 #   make pictures  the terminals that the book shows, taken anew of the real programs (minutes)
 #   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
@@ -85,6 +86,9 @@ gpu:
 book: venv
 	@$(PY) scripts/book.py build/site && echo build/site/index.html
 
+pages: build
+	@for script in api c_api planning; do PYTHONPATH=python $(PY) scripts/$$script.py || exit 1; done; $(PY) -m benchmarks.plots.performance
+
 pictures: build
 	@$(PY) scripts/pictures.py
 
@@ -117,4 +121,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons versions gpu book pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -200,6 +200,32 @@ def pages_have_one_sentence_a_line(tree):
             before = plain
 
 
+# Words that have a plain one in their place; the pages of users keep them out.
+ODD = re.compile(
+    r"\b(?:in vain|likewise|mended|goes? on|as it stands|(?:is|are) told|hears|stands? (?:in|still)|for good|dear"
+    r"|(?:leaves?|left) out)\b",
+    re.I,
+)
+FOR_USERS = "docs/tutorial/", "docs/howto/", "docs/explanation/"
+
+
+@wall(
+    bad=[
+        {"docs/howto/a.md": "A peer waits in vain.\n"},
+        {"docs/tutorial/a.md": "| what | The other peer goes on. |\n"},
+    ],
+    good=[
+        {"docs/howto/a.md": "A peer continues.\n\n```text\nit goes on\n```\n"},
+        {"docs/design/a.md": "A peer goes on.\n"},
+    ],
+)
+def pages_for_users_have_plain_words(tree):
+    for path, text in tree.items():
+        for line in page_lines(text) if path.startswith(FOR_USERS) and path.endswith(".md") else ():
+            if found := ODD.search(re.sub(r"`[^`]*`", "", line)):
+                yield path, f"{line[:60]}: a plain word in place of {found.group()!r}"
+
+
 @wall(
     bad=[{"python/hivemind_c/a.py": "x = 1\n" + "y" * 121}, {"setup.py": "x" * 121}],
     good=[{"python/hivemind_c/a.py": "x" * 120 + "\n"}, {"csrc/core/a.c": "x" * 130}],

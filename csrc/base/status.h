@@ -5,7 +5,7 @@
  * Thread: any; pure functions.
  * Errors: HV_OK is 0. A function that can fail returns hv_status. A function with an `hv_error *` (may be NULL) also leaves
  * one sentence there: "what failed: cause; what to do".
- * A program decides by the codes and never by the sentence. docs/design/architecture.md lists the causes.
+ * A program decides by the codes and never by the sentence. docs/reference/error-causes.md lists the causes.
  * Text for a person is always valid UTF-8.
  */
 #ifndef HV_BASE_STATUS_H

@@ -111,7 +111,7 @@ def _dial(address: str, timeout: float) -> Finding:
         node.shutdown()
 
 
-#: What the doctor says for each cause; for any other it shows the core's own sentence. docs/design/architecture.md lists the causes.
+#: What the doctor says for each cause; for any other it shows the core's own sentence. docs/reference/error-causes.md lists the causes.
 WORDS = {
     "refused": "nothing listens at {address} (the connection is refused): start the peer there, or correct the address and port",
     "timed_out": "{address} does not answer within {timeout:g} s: open its TCP port in the firewall there, and check that the peer still runs",

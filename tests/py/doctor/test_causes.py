@@ -339,7 +339,7 @@ def test_error_that_python_raises_has_the_codes_of_its_class():
 
 def test_each_cause_has_its_test_and_its_row():
     here = Path(__file__).read_text()
-    book = (ROOT / "docs/design/architecture.md").read_text()
+    book = (ROOT / "docs/reference/error-causes.md").read_text()
     assert len(set(_hivemind_c.CAUSES)) == len(_hivemind_c.CAUSES)
     for cause in _hivemind_c.CAUSES:
         if cause in IN_C:

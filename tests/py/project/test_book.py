@@ -91,6 +91,40 @@ def test_first_sentence_of_each_page_names_its_readers():
     assert not READERS.search(first_sentence("# A page\n\nIt is about words.\n"))
 
 
+#: questions of a newcomer: the page that answers, and words of the answer
+ANSWERS = {
+    "which port": ("docs/howto/open-a-port.md", "A peer listens on one TCP port"),
+    "which batch size": ("docs/howto/choose-batch-size.md", "Begin with the largest batch"),
+    "how many bytes an epoch": ("docs/explanation/planning.md", "## Bytes on the line"),
+    "what a joiner downloads": ("docs/explanation/planning.md", "## What a joining peer downloads"),
+    "what happens when I press Ctrl-C": ("docs/howto/unreliable-machines.md", "Ctrl-C or SIGTERM"),
+    "what a stranger can do": ("docs/explanation/security-model.md", "## May strangers join?"),
+    "how a group forms": ("docs/design/matchmaking.md", "# How groups form"),
+    "which options change the mathematics": ("docs/explanation/planning.md", "what changes in the mathematics"),
+}
+
+
+def clicks(start):
+    """{page: links that lead there from the start, at least}."""
+    found, edge = {start: 0}, [start]
+    while edge:
+        page = edge.pop(0)
+        for link in re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+\.md)", page.read_text()):
+            target = (page.parent / link).resolve()
+            if target.exists() and target not in found:
+                found[target] = found[page] + 1
+                edge.append(target)
+    return found
+
+
+def test_answers_are_at_most_three_clicks_away():
+    away = clicks(ROOT / "README.md")
+    for question, (page, words) in ANSWERS.items():
+        assert words in (ROOT / page).read_text(), question
+        assert away[ROOT / page] <= 3, question
+    assert not [page for page in (ROOT / "docs").rglob("*.md") if away.get(page, 9) > 3]
+
+
 def test_pictures_are_all_shown_and_fetch_nothing():
     pages = "".join(page.read_text() for page in PAGES)
     pictures = list((ROOT / "docs/pictures").iterdir())

@@ -94,6 +94,10 @@ PYTHON = {
     ),
     "docs/howto/several-gpus.md": ("", "assert isinstance(trainer.strategy, HivemindStrategy)"),
     "docs/howto/fewer-bytes.md": ("", "assert trainer.strategy is strategy"),
+    "docs/reference/python-api.md": (
+        "",
+        "assert colour == 'amber' and share == 0.5 and len(members) == 1 and optimizer.local_epoch == state.local_epoch == 1\nassert back.shape == (100,) and codec is not None",
+    ),
     "docs/tutorial/own-model.md": (
         "import lightning as L\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
         "assert trainer.global_step == 0 and trainer.strategy.optimizer is None or trainer.strategy.global_epoch == 0",

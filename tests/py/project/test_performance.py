@@ -35,6 +35,6 @@ def test_rows_name_benchmarks_that_exist():
 
 
 def test_chart_shows_the_figures_of_the_table():
-    assert performance.PICTURE.read_text() == performance.draw(TEXT), "run python -m benchmarks.plots.performance"
+    assert performance.PICTURE.read_text() == performance.draw(TEXT), "run make pages"
     changed = TEXT.replace("| 6.6 |", "| 6.7 |")
     assert changed != TEXT and performance.draw(changed) != performance.draw(TEXT)

@@ -122,7 +122,7 @@ def options_of(mode):
 
 def test_tables_of_the_page_are_computed():
     text = planning.PAGE.read_text()
-    assert planning.filled(text) == text, "run scripts/planning.py"
+    assert planning.filled(text) == text, "run make pages"
     assert planning.filled(text.replace("| exact | none", "| inexact | none")) == text
 
 

@@ -1,0 +1,140 @@
+"""The tables of docs/reference/python-api.md, made from docstrings and signatures: scripts/api.py writes them.
+
+The page's words and examples are written by hand; the tables stand between marks with the names of the classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import re
+from typing import Any, Dict, List
+
+import hivemind_c
+from hivemind_c.compression import CompressionBase
+
+PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/reference/python-api.md"
+WEEK, DAY = "s, > 0, at most a week", "s, 0 to 86,400"
+
+#: unit and range of a number, by class and argument; "" is for all classes
+RANGES: Dict[str, Dict[str, str]] = {
+    "": {
+        "allreduce_timeout": WEEK,
+        "average_state_every": "epochs, 1 or more",
+        "averager_rank": "1 to 256",
+        "averaging_alpha": "finite, at most a million",
+        "averaging_timeout": "s, > `matchmaking_time`",
+        "backoff_rate": "0 to 1,000",
+        "bandwidth": "bytes/s, 0 or more",
+        "batch_size": "samples, 1 or more",
+        "batch_size_lead": "samples, 0 or more",
+        "batch_size_per_step": "samples, 1 or more",
+        "blacklist_time": DAY,
+        "bootstrap_timeout": "s",
+        "bucket_size": "nodes, 0 to 256",
+        "cache_nearest": "nodes, up to 20",
+        "cache_size": "records, 0 to 1,048,576",
+        "declare_state_period": "s",
+        "default_refresh_period": "s, 0 or more",
+        "expected_drift_peers": "peers",
+        "expected_drift_rate": "share of the peers",
+        "fast": "times, 1 or more",
+        "load_state_timeout": "s, > 0",
+        "matchmaking_time": "s, > 0",
+        "max_grad_norm": "> 0",
+        "max_refresh_period": "s, 0 to 3,600",
+        "metadata_expiration": "s, 0 or more",
+        "min_compression_ratio": "0 to 1",
+        "min_group_size": "peers, 0 or more",
+        "min_matchmaking_time": WEEK,
+        "min_refresh_period": "s, 0 to `max_refresh_period`",
+        "min_vector_size": "values, 0 to 2^32 - 2",
+        "next_chunk_timeout": WEEK,
+        "num_replicas": "nodes, 0 to 20",
+        "parallel_rpc": "questions, 0 to 64",
+        "part_size_bytes": "bytes, 0 or more",
+        "performance_ema_alpha": "0 to 1",
+        "reducer_timeout": "s, > 0",
+        "refresh_timeout": DAY,
+        "request_timeout": WEEK,
+        "sender_timeout": WEEK,
+        "shutdown_timeout": "s",
+        "startup_timeout": "s",
+        "target_batch_size": "samples, 1 or more",
+        "target_group_size": "peers, 0 or more",
+        "threshold": "elements",
+        "wait_timeout": DAY,
+        "weight_max": "> 0, at most 2^64",
+    },
+    "ProgressTracker": {"matchmaking_time": "s, 0 or more", "target_batch_size": "samples, 1 to 2^48"},
+}
+NO_RANGE = {"num_workers", "status_loglevel", "initialize_optimizer"}  # without effect, or a level of logging
+
+
+def arguments(kind: Any) -> Dict[str, str]:
+    """{argument: meaning} from a docstring."""
+    text = inspect.getdoc(kind) or ""
+    lines = text.split("\nArgs:\n")[1].splitlines() if "\nArgs:\n" in text else []
+    return dict(match.groups() for line in lines if (match := re.fullmatch(r"    (\*{0,2}\w+): (.*)", line)))
+
+
+def type_of(parameter: inspect.Parameter) -> str:
+    """An annotation as a reader wants it: without modules and without Optional."""
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text)
+    text = re.sub(r"^Optional\[(.*)\]$", r"\1", text)
+    text = re.sub(r"^Union\[(.*)\]$", r"\1", text)
+    return text.replace("None, ", "")
+
+
+def default_of(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return "required"
+    if isinstance(parameter.default, CompressionBase):
+        return f"`{type(parameter.default).__name__}()`"
+    return f"`{parameter.default!r}`"
+
+
+def range_of(kind: str, name: str, shown: str) -> str:
+    if shown == "bool":
+        return "True, False"
+    return RANGES.get(kind, {}).get(name) or RANGES[""].get(name, "")
+
+
+def rows(kind: Any) -> List[List[str]]:
+    """A row for each argument that the docstring describes."""
+    known = inspect.signature(kind.__init__).parameters
+    out = []
+    for name, meaning in arguments(kind).items():
+        if name.startswith("*"):
+            out.append([f"`{name}`", "", "", "", meaning])
+            continue
+        shown = type_of(known[name])
+        out.append(
+            [f"`{name}`", f"`{shown}`", range_of(kind.__name__, name, shown), default_of(known[name]), meaning]
+        )
+    return out
+
+
+def table(kind: Any) -> str:
+    head = ["argument", "type", "unit and range", "default", "meaning"]
+    lines = [head, ["---"] * len(head), *rows(kind)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def kind_of(name: str) -> Any:
+    return getattr(hivemind_c, name, None) or getattr(hivemind_c.compression, name)
+
+
+def filled(page: str) -> str:
+    """The page with its tables made anew."""
+    return re.sub(
+        r"(?s)<!-- (\w+) -->\n.*?<!-- end -->",
+        lambda found: f"<!-- {found[1]} -->\n\n{table(kind_of(found[1]))}\n\n<!-- end -->",
+        page,
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))

@@ -1,0 +1,105 @@
+"""The pages of the API: made from the docstrings and the header of today, whole, and with ranges that hold."""
+
+import inspect
+import itertools
+import re
+
+import pytest
+import torch
+from support import module_of
+from test_book import ROOT
+
+import hivemind_c
+
+api, c_api = module_of(ROOT / "scripts/api.py"), module_of(ROOT / "scripts/c_api.py")
+CLASSES = """HivemindStrategy Optimizer DHT DecentralizedAverager GradientAverager TrainingStateAverager ProgressTracker
+PowerSGDGradientAverager SizeAdaptiveCompression RoleAdaptiveCompression PerTensorCompression ErrorFeedback""".split()
+number = itertools.count()
+
+
+def test_python_page_is_made_of_todays_docstrings():
+    text = api.PAGE.read_text()
+    assert api.filled(text) == text, "run make pages"
+    changed = text.replace("| Where to listen", "| Where to wait")
+    assert changed != text and api.filled(changed) == text
+
+
+def test_each_class_has_a_table_and_an_example():
+    text = api.PAGE.read_text()
+    assert set(re.findall(r"<!-- (\w+) -->\n\n\|", text)) == set(CLASSES)
+    for name in CLASSES:
+        section = re.search(rf"(?ms)^##+ {name}\n(.*?)^<!-- end -->", text)[1]
+        assert "```python" in section, name
+    plain = {name for name in hivemind_c.compression.__all__ if re.search(r"Compression$|Quantization$", name)}
+    assert [name for name in plain if f"`{name}`" not in text and name not in CLASSES] == []
+
+
+def test_every_argument_has_a_row_and_numbers_have_a_range():
+    for name in CLASSES:
+        kind = api.kind_of(name)
+        known = inspect.signature(kind.__init__).parameters
+        for argument, shown, unit, default, meaning in api.rows(kind):
+            argument = argument.strip("`")
+            if argument.startswith("*"):
+                continue
+            assert shown and default and meaning and argument in known, (name, argument)
+            if shown in ("`int`", "`float`") and argument not in api.NO_RANGE:
+                assert unit, f"{name}: {argument} needs a unit and a range in scripts/api.py"
+
+
+def outside(unit, argument):
+    """Numbers that a range excludes."""
+    unit = unit.replace(",", "").replace("2^32 - 2", str(2**32 - 2)).replace("2^48", str(2**48))
+    out = [-1] if re.search(r"\b0 (?:to|or more)", unit) else []
+    out += [0] if re.search(r"> 0|> `|\b1 (?:or more|to)", unit) else []
+    out += [int(most[1]) + 1] if (most := re.search(r"(?:to|up to) (\d+)$", unit)) else []
+    out += [7 * 86400 + 1] if "week" in unit else []
+    out += [10**7] if "million" in unit else []
+    out += [2**64 * 2] if "2^64" in unit else []
+    return [0.5] if argument == "fast" else out
+
+
+def cases():
+    for name in ("Optimizer", "DecentralizedAverager", "ProgressTracker", "DHT", "PowerSGDGradientAverager"):
+        for argument, _, unit, *_ in api.rows(api.kind_of(name)):
+            argument = argument.strip("`")
+            yield from ((name, argument, value) for value in outside(unit, argument))
+
+
+def make(name, dht, **options):
+    weight, own = torch.nn.Parameter(torch.zeros(8, 8)), f"api{next(number)}"
+    if name == "DHT":
+        return hivemind_c.DHT(start=True, **options)
+    if name == "DecentralizedAverager":
+        return hivemind_c.DecentralizedAverager([torch.zeros(2)], dht, prefix=own, start=True, **options)
+    if name == "ProgressTracker":
+        return hivemind_c.ProgressTracker(dht, own, **{"target_batch_size": 8, "start": True, **options})
+    if name == "PowerSGDGradientAverager":
+        return hivemind_c.PowerSGDGradientAverager([weight], dht=dht, prefix=own, **{"averager_rank": 1, **options})
+    options = {"target_batch_size": 8, "batch_size_per_step": 2, **options}
+    return hivemind_c.Optimizer(dht=dht, run_id=own, optimizer=torch.optim.SGD([weight], lr=0.1), **options)
+
+
+def test_numbers_outside_their_ranges_are_refused(dht):
+    found, node = list(cases()), dht()
+    assert len(found) >= 40
+    for name, argument, value in found:
+        with pytest.raises((ValueError, OverflowError, hivemind_c.HivemindError)):
+            make(name, node, **{argument: value}).shutdown()
+            pytest.fail(f"{name}({argument}={value!r}) was accepted, against the range in scripts/api.py")
+
+
+def test_c_page_is_made_of_todays_header():
+    header = c_api.HEADER.read_text()
+    assert c_api.page(header) == c_api.PAGE.read_text(), "run make pages"
+    changed = header.replace("Stops a hive within 2 s", "Stops a hive within 3 s")
+    assert changed != header and c_api.page(changed) != c_api.page(header)
+
+
+def test_c_page_has_every_function_with_its_words():
+    header = c_api.HEADER.read_text()
+    declared = set(re.findall(r"(?m)^(?!typedef| |/).*?\b(hv_\w+)\(", header))
+    entries = {one.name: one for one in c_api.entries(header)}
+    assert len(declared) >= 40 and declared <= set(entries)
+    silent = [name for name in declared if not entries[name].words]
+    assert silent == [], "a function of hivemind_c.h needs a comment of its own"
