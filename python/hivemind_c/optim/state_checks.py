@@ -10,8 +10,6 @@ from hivemind_c.optim.statistics import state_bytes_most
 if TYPE_CHECKING:
     from hivemind_c.optim.state_averager import TrainingStateAverager
 
-BUFFERS_LEAST = 1 << 24  #: bytes for buffers that the donor has and this peer has not
-
 
 class StateChecks:
     """The part of TrainingStateAverager that refuses states of no use, before anything of this peer has changed."""
@@ -21,7 +19,8 @@ class StateChecks:
         main, extra = self.parameters.main, self.extra_tensors
         taken = sum(t.numel() * max(t.element_size(), 4) + PART_ALIGN for t in (*main, *extra))
         remembered = state_bytes_most(self.optimizer)
-        return taken + remembered + max(2 * self.buffers.bytes_in_state(PART_ALIGN), BUFFERS_LEAST) if remembered else 0
+        buffers = max(2 * self.buffers.bytes_in_state(PART_ALIGN), taken // 4)  # the donor may have others
+        return taken + remembered + buffers if remembered else 0
 
     def _check_state(self: "TrainingStateAverager", metadata: Any, tensors: Sequence[Any]) -> None:
         tensors, _ = self.buffers.split(metadata, tensors)

@@ -440,6 +440,7 @@ def test_overstated_weight_is_cut_and_named_once(swarm, caplog):
             torch.testing.assert_close(tensors[0], torch.full((500,), 4.0))
             for tensor, value in zip(tensors, (1.0, 3.0, 8.0)):
                 tensor.fill_(value)
+        assert eventually(lambda: any("states a weight of" in line for line in caplog.messages))
         named = [line for line in caplog.messages if "states a weight of" in line]
         assert all("1e+18" in line and "counts with 2" in line for line in named)
     assert 1 <= len(named) <= 2, "each of the two owners names it once, however many rounds there are"
@@ -671,7 +672,9 @@ def test_subclass_shares_its_own_state(swarm):
     swarm.averagers.append(donor)
     donor.state_sharing_priority = 2.0
     donor.share_state(epoch=1)
-    metadata, (floats, ints) = swarm.averager(dhts[1], [torch.zeros(3)], prefix="mine").load_state_from_peers(timeout=30)
+    joiner = Mine([torch.zeros(3)], dhts[1], prefix="mine", start=True)  # another class takes no more than its tensors
+    swarm.averagers.append(joiner)
+    metadata, (floats, ints) = joiner.load_state_from_peers(timeout=30)
     assert metadata == {"rate": 0.5} and floats.tolist() == list(range(10)) and ints.tolist() == list(range(5))
     assert donor.state_sharing_priority == 2.0
 

@@ -22,7 +22,7 @@ from hivemind_c.optim.epoch_record import NUMBERS, OCCUPATIONS, OUTCOMES, WHY_LE
 from optim_support import Peer, backward, make, meet, network, settle, together, train_together
 from support import HERE, eventually
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "OPTIMIZER.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "optimizer.md"
 RUNS = itertools.count()
 TOLERANCE_S = 1e-6  # of a sum of floats
 
@@ -300,7 +300,7 @@ def test_epoch_is_one_line_at_info(dht, caplog):
 
 
 def test_records_of_a_group_tell_of_one_step(swarm):
-    peers = swarm(2, grad_compression=Float16Compression())
+    peers = swarm(2, grad_compression=Float16Compression(), target_batch_size=512)
     train_together(peers, 3)
     for peer in peers:
         peer.optimizer.shutdown()
@@ -397,6 +397,7 @@ def test_gradient_that_is_not_finite_is_counted_as_lost(swarm):
 def test_loading_a_state_ends_the_epoch_of_a_newcomer(swarm):
     peers = swarm(2)
     peers[0].train(3)
+    peers[0].optimizer.state_averager.share_state(3)
     newcomer = peers[1]
     assert eventually(lambda: newcomer.optimizer.tracker.global_epoch >= 3)
     newcomer.batch()
