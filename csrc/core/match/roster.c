@@ -666,9 +666,9 @@ void hv_roster_set_schema(hv_roster *roster, const hv_hash *schema) {
 
 void hv_roster_step_aside(hv_roster *roster) {
   roster->config.apart = 1;
+  hv_dht_cancel(roster->dht, &roster->put); /* which sets the timer */
   roster->env->timer_clear(roster->env, &roster->declare_timer);
   roster->declare_ms = DECLARE_RETRY_MS;
-  hv_dht_cancel(roster->dht, &roster->put);
 }
 
 void hv_roster_fini(hv_roster *roster, int goodbye) {
