@@ -16,9 +16,9 @@
 /* The kernels' names in the order of cu_kernel; what fake_nvrtc.c makes has them all. */
 #define FAKE_KERNELS                                                                                                               \
   {                                                                                                                                \
-    "hv_begin", "hv_sum", "hv_seal", "hv_judge", "hv_decode", "hv_add", "hv_encode_plain", "hv_encode_scaled", "hv_measure",       \
-        "hv_join", "hv_prepare", "hv_encode_uniform", "hv_encode_blockwise", "hv_encode_linear", "hv_range", "hv_book",            \
-        "hv_encode_quantile", "hv_finite", "hv_feed", "hv_gather", "hv_weigh", "hv_limit"                                          \
+    "hv_begin", "hv_sum", "hv_seal", "hv_judge", "hv_decode", "hv_add", "hv_encode_plain", "hv_encode_scaled", "hv_scale_rows",    \
+        "hv_encode_rows", "hv_measure", "hv_join", "hv_prepare", "hv_encode_uniform", "hv_encode_blockwise", "hv_encode_linear",   \
+        "hv_range", "hv_book", "hv_encode_quantile", "hv_finite", "hv_feed", "hv_gather", "hv_weigh", "hv_limit"                   \
   }
 
 /* How often a function of the driver was called; and how many contexts lie on this thread's stack. */

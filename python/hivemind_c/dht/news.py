@@ -45,7 +45,8 @@ class News:
 
 
 _NAMES = frozenset(field.name for field in fields(News))
-_LATER: Dict[str, Any] = {"last": None, "troubles": [], "setup": b"", "joined": 0.0}  # which records of older versions do not have
+#: fields that records of older versions do not have
+_LATER: Dict[str, Any] = {"last": None, "troubles": [], "setup": b"", "joined": 0.0}
 SETUP_MAX = 2048  #: bytes
 
 

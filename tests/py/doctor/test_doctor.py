@@ -303,7 +303,7 @@ def test_troubles_of_the_runs_peers_are_told(dhts):
 
 
 def test_page_names_each_trouble_as_the_peer_does():
-    table = (ROOT / "docs" / "TROUBLESHOOTING.md").read_text().split("<!-- troubles -->")[1]
+    table = (ROOT / "docs" / "howto" / "troubleshoot.md").read_text().split("<!-- troubles -->")[1]
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.M))
     assert rows == {code: about for code, (about, _) in TROUBLES.items()}
 

@@ -260,6 +260,14 @@ def test_each_option_is_in_one_of_these_tests():
     assert len(passed_on) > 40 and not [option for option in sorted(passed_on) if f"{option}=" not in tests and f'"{option}":' not in tests]
 
 
+def test_config_mismatch_reaches_the_optimizer():
+    watch = Watch(lambda trainer: trainer.strategy.optimizer.config_mismatch)
+    fit(alone(config_mismatch="warn"), max_epochs=1, callbacks=[watch])
+    assert watch.seen[0] == "warn"
+    with pytest.raises(ValueError, match="config_mismatch"):
+        fit(alone(config_mismatch="ignore"), max_steps=1)
+
+
 def test_a_dht_of_the_users_own_is_used_and_left_running():
     with DHT(start=True) as dht:
         fit(HivemindStrategy(BATCH, dht=dht), max_steps=1)
