@@ -25,7 +25,7 @@ _SET_HERE = (
 ).split()
 #: of TrainingStateAverager alone
 _OF_STATE = "reuse_tensors sync_epoch_when_averaging status_loglevel initialize_optimizer parameter_names".split()
-STATE_WEIGHT = 1.0  #: of each peer's parameters in their average
+STATE_WEIGHT = 1.0  #: of each peer's parameters in their average, where no buffers are averaged with them
 LEAST_STALL = 5.0  #: seconds: a shorter silence says nothing about a member
 _TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
@@ -113,10 +113,17 @@ def _state_averager(o: "Optimizer", **given: Any) -> TrainingStateAverager:
             prefix=f"{o.run_id}_state_averager",
             offload_optimizer=o.schedule.offload_optimizer,
             delta_rule_averaging=o.schedule.use_local_updates and o.schedule.delay_state_averaging,
-            weight_max=STATE_WEIGHT,
+            weight_max=_state_weight_max(o, given["buffers"]),
             start=True,
             **given,
         )
+
+
+def _state_weight_max(o: "Optimizer", buffers: Any) -> float:
+    """Buffers are weighted by the samples since the last average, and the parameters beside them with these."""
+    if buffers is None or isinstance(buffers, str):
+        return STATE_WEIGHT
+    return float(o.target_batch_size * o.schedule.average_state_every)
 
 
 def _grad_averager(o: "Optimizer", factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
