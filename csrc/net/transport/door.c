@@ -141,7 +141,7 @@ static void send_silent_ones_off(hv_door *door, uint64_t now) {
 /* ---- one that comes ---- */
 
 /* No descriptor is left: the spare one's place serves to take a connection off the queue, else it would be told again for ever. */
-static void turn_away(hv_door *door, int listener) {
+static void close_for_want_of_a_file(hv_door *door, int listener) {
   if (door->spare < 0)
     return;
   close(door->spare);
@@ -180,7 +180,7 @@ static void accept_some(hv_door *door, int listener) {
     if (fd >= 0)
       welcome(door, fd, &from);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-      turn_away(door, listener);
+      close_for_want_of_a_file(door, listener);
     else if (errno == EAGAIN)
       return;
   }
@@ -188,10 +188,14 @@ static void accept_some(hv_door *door, int listener) {
 
 /* ---- the thread ---- */
 
+static uint64_t turned_away(const hv_door *door) {
+  const hv_door_counts *c = &door->counts;
+  return c->silent + c->refused + c->ended + c->no_file;
+}
+
 static void tell(hv_door *door, uint64_t now) {
   const hv_door_counts *c = &door->counts;
-  uint64_t turned_away = c->silent + c->refused + c->ended + c->no_file;
-  if (turned_away == door->told || now - door->told_us < HV_DOOR_LOG_MS * UINT64_C(1000))
+  if (turned_away(door) == door->told || now - door->told_us < HV_DOOR_LOG_MS * UINT64_C(1000))
     return;
   if (c->no_file)
     hv_log_write(door->log, now, HV_LOG_WARN, "net", "door_no_file",
@@ -203,14 +207,12 @@ static void tell(hv_door *door, uint64_t now) {
                  "this node turned connections away: %llu that said nothing, %llu beyond the limits, so far; %zu are open",
                  (unsigned long long)c->silent, (unsigned long long)(c->refused + c->ended),
                  door->guests.in[HV_GUEST_NEW] + door->guests.in[HV_GUEST_KNOWN]);
-  door->told = turned_away;
+  door->told = turned_away(door);
   door->told_us = now;
 }
 
 static int wait_ms(const hv_door *door) {
-  const hv_door_counts *c = &door->counts;
-  int news = c->silent + c->refused + c->ended + c->no_file != door->told;
-  return door->guests.in[HV_GUEST_NEW] || news ? LOOK_MS : -1;
+  return door->guests.in[HV_GUEST_NEW] || turned_away(door) != door->told ? LOOK_MS : -1;
 }
 
 static void *keep(void *arg) {

@@ -1,6 +1,6 @@
 /* Listening: a socket on an address, why there is none, and the addresses at which others reach it.
  *
- * Room: net (uses core/addr). Used by door (sockets) and loop (addresses to announce).
+ * Room: net (uses core/addr). Used by door and sockets (the system's addresses), and loop (addresses to announce).
  * Thread: any; no state.
  */
 #ifndef HV_NET_LISTEN_H

@@ -1,5 +1,7 @@
 #include "net/transport/sockets.h"
 
+#include "net/transport/listen.h"
+
 #include <dirent.h>
 #ifdef __linux__
 #include <linux/tcp.h> /* libc's knows no tcpi_min_rtt */
@@ -35,19 +37,11 @@ static int look_at(int fd, hv_socket *out) {
   socklen_t size = sizeof at;
   if (getpeername(fd, (struct sockaddr *)&at, &size) != 0)
     return 0;
-  *out = (hv_socket){.fd = fd};
-  if (at.ss_family == AF_INET) {
-    const struct sockaddr_in *in = (const struct sockaddr_in *)&at;
-    memcpy(out->ip, &in->sin_addr, 4);
-    out->port = ntohs(in->sin_port);
-  } else if (at.ss_family == AF_INET6) {
-    const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&at;
-    out->v6 = !IN6_IS_ADDR_V4MAPPED(&in->sin6_addr);
-    memcpy(out->ip, in->sin6_addr.s6_addr + (out->v6 ? 0 : 12), out->v6 ? 16 : 4);
-    out->port = ntohs(in->sin6_port);
-  } else {
+  hv_addr addr;
+  if (!hv_listen_read_sockaddr((const struct sockaddr *)&at, &addr))
     return 0;
-  }
+  *out = (hv_socket){.fd = fd, .v6 = addr.kind == HV_ADDR_IP6, .port = addr.port};
+  memcpy(out->ip, addr.host.ip, out->v6 ? 16 : 4);
   return is_tcp(fd);
 }
 

@@ -16,7 +16,6 @@ from hivemind_c import _notebook
 from hivemind_c.averaging.announcements import Announcements
 from hivemind_c.averaging.checks import (
     epoch_bytes,
-    epoch_number,
     most_weight,
     ms,
     packed,

@@ -8,6 +8,7 @@ from typing import Iterator, List, Sequence, Tuple
 
 import hivemind_c
 from hivemind_c import DHT, HivemindError
+from hivemind_c._text import printable
 from hivemind_c.dht.news import News, gather
 from hivemind_c.doctor.finding import FAULT, OK, WARNING, Finding
 from hivemind_c.doctor.troubles import CLOCK_APART_S, TROUBLES
@@ -70,4 +71,4 @@ def other_versions(theirs: Sequence[str]) -> Iterator[Finding]:
 
 def _plain(text: str) -> str:
     """A stranger's text, fit for a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)[:120]
+    return printable(text)[:120]

@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hivemind_c._text import printable
 from hivemind_c.doctor.troubles import TROUBLES
 from hivemind_c.monitor.gather import Snapshot
 
@@ -17,7 +18,7 @@ ROWS = 20
 
 def plain(text: str, most: int = 60) -> str:
     """A stranger's text, fit for a terminal: no control characters, not long."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
+    shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 

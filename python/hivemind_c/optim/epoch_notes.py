@@ -7,6 +7,7 @@ from typing import Any, Iterable, List, Optional, Sequence
 
 import torch
 
+from hivemind_c._text import printable
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_record import WHY_LENGTH, WHY_MAX
 
@@ -60,7 +61,7 @@ class EpochNotes:
         Args:
             why: What failed, and why. It may hold words of another peer.
         """
-        text = "".join(c if c.isprintable() else "?" for c in why)[:WHY_LENGTH]
+        text = printable(why)[:WHY_LENGTH]
         if len(self.why) < WHY_MAX and text not in self.why:
             self.why.append(text)
 

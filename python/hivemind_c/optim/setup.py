@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
+from hivemind_c._text import printable
+
 BYTES_MAX, LINES_MAX, FIELD_MAX, VALUE_MAX = 2048, 40, 60, 100
 Difference = Tuple[str, str, str]  #: a field, its value here, its value there
 ABSENT = "absent"  #: the value of a field that a setup does not have
@@ -36,7 +38,7 @@ def shortened(text: Any, most: int) -> str:
         most: Most characters of the result, more than 12.
     """
     whole = str(text)
-    shown = "".join(c if c.isprintable() else "?" for c in whole)
+    shown = printable(whole)
     if len(shown.encode()) <= most and shown == whole:
         return shown
     shown = shown.encode("ascii", "replace").decode()[: most - 12]

@@ -643,10 +643,10 @@ def test_latest_epoch_and_troubles_of_a_peer_are_shown():
     rows = {row["peer_id"]: row for row in as_json(now)["peers"]}
     assert as_json(now)["numbers"] == NUMBERS
     assert rows["12D3peer"]["last"] == list(SAID.last) and rows["12D3other"]["last"] is None
-    assert rows["12D3peer"]["troubles"] == ["is left out of epochs again and again"]
+    assert rows["12D3peer"]["troubles"] == ["misses epochs again and again"]
     console = rich.console.Console(width=200, record=True, file=io.StringIO())
     console.print(draw(now, "join"))
-    assert "is left out of epochs again and again" in console.export_text()
+    assert "misses epochs again and again" in console.export_text()
 
 
 def test_tensorboard_gets_each_epoch_once(tmp_path):

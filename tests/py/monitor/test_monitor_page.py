@@ -96,7 +96,7 @@ def test_the_page_shows_the_figures_and_strangers_texts_as_text(serve, browser):
             and text_of(page, "join") == "INITIAL_PEERS=/ip4/192.0.2.1/tcp/1"
         )
         assert "6.0 s, 117% computing" in page and "wall_s 6, computing_s 7, " in page  # SAID counts up
-        assert "<td>is left out of epochs again and again</td>" in page
+        assert "<td>misses epochs again and again</td>" in page
         assert 'id="loss-chart"' in page and page.count('data-points="10"') == 2
 
 
