@@ -28,6 +28,7 @@ struct hv_door {
   int spare; /* a descriptor that is given up to accept, and close, a connection when there are no others */
   int listeners[HV_DOOR_LISTEN_MAX];
   size_t n_listeners;
+  uint64_t rests_until_us; /* until then no listener is watched; 0: all are */
   pthread_t thread;
   int open;
   pthread_mutex_t lock; /* of the guests' numbers and of counts */
@@ -140,17 +141,36 @@ static void send_silent_ones_off(hv_door *door, uint64_t now) {
 
 /* ---- one that comes ---- */
 
-/* No descriptor is left: the spare one's place serves to take a connection off the queue, else it would be told again for ever. */
-static void close_for_want_of_a_file(hv_door *door, int listener) {
-  if (door->spare < 0)
-    return;
-  close(door->spare);
-  int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-  if (fd >= 0) {
-    close(fd);
-    door->counts.no_file++;
+static void watch_listeners(hv_door *door, uint32_t events) {
+  for (size_t i = 0; i < door->n_listeners; i++) {
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)tag_of_listener(i)};
+    epoll_ctl(door->epoll, EPOLL_CTL_MOD, door->listeners[i], &event);
   }
+}
+
+/* No descriptor is left: the spare one's place serves to take a connection off the queue, else it would be told again for ever.
+ * Another thread may be quicker to take that place; then the door looks again a little later. */
+static void close_for_want_of_a_file(hv_door *door, int listener) {
+  door->counts.no_file++;
+  if (door->spare >= 0)
+    close(door->spare);
+  int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+  if (fd >= 0)
+    close(fd);
   door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || door->spare < 0) {
+    door->rests_until_us = hv_clock_us() + LOOK_MS * UINT64_C(1000);
+    watch_listeners(door, 0);
+  }
+}
+
+static void end_rest(hv_door *door, uint64_t now) {
+  if (!door->rests_until_us || now < door->rests_until_us)
+    return;
+  door->rests_until_us = 0;
+  if (door->spare < 0)
+    door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  watch_listeners(door, EPOLLIN);
 }
 
 static void welcome(hv_door *door, int fd, const struct sockaddr_storage *from) {
@@ -173,7 +193,7 @@ static void welcome(hv_door *door, int fd, const struct sockaddr_storage *from) 
 }
 
 static void accept_some(hv_door *door, int listener) {
-  for (int i = 0; i < ACCEPTS; i++) {
+  for (int i = 0; i < ACCEPTS && !door->rests_until_us; i++) {
     struct sockaddr_storage from = {0};
     socklen_t size = sizeof from;
     int fd = accept4(listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -199,8 +219,8 @@ static void tell(hv_door *door, uint64_t now) {
     return;
   if (c->no_file)
     hv_log_write(door->log, now, HV_LOG_WARN, "net", "door_no_file",
-                 "this node cannot take all connections: the process has no free file descriptor (%llu were closed so far); raise "
-                 "the limit on open files (ulimit -n)",
+                 "this node cannot take all connections: the process has no free file descriptor (%llu times so far); raise the "
+                 "limit on open files (ulimit -n)",
                  (unsigned long long)c->no_file);
   if (c->silent + c->refused + c->ended)
     hv_log_write(door->log, now, HV_LOG_WARN, "net", "door_full",
@@ -212,7 +232,7 @@ static void tell(hv_door *door, uint64_t now) {
 }
 
 static int wait_ms(const hv_door *door) {
-  return door->guests.in[HV_GUEST_NEW] || turned_away(door) != door->told ? LOOK_MS : -1;
+  return door->guests.in[HV_GUEST_NEW] || door->rests_until_us || turned_away(door) != door->told ? LOOK_MS : -1;
 }
 
 static void *keep(void *arg) {
@@ -234,6 +254,7 @@ static void *keep(void *arg) {
     }
     uint64_t now = hv_clock_us();
     send_silent_ones_off(door, now);
+    end_rest(door, now);
     tell(door, now);
     timeout = wait_ms(door);
     pthread_mutex_unlock(&door->lock);

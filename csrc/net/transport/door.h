@@ -38,7 +38,7 @@ typedef struct hv_door_config {
 typedef struct hv_door_counts {
   size_t new_ones, known;           /* now */
   uint64_t taken, silent, strange;  /* handed over; said nothing in time; said nothing that is served here */
-  uint64_t refused, ended, no_file; /* by guests.h's rules: newcomers, and those that had to go; for want of a descriptor */
+  uint64_t refused, ended, no_file; /* by guests.h's rules: newcomers, and those that had to go; times without a descriptor */
 } hv_door_counts;
 
 /* HV_NOMEM, HV_IO. */

@@ -9,7 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <stdio.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -26,15 +27,18 @@ static void pass_ms(long ms) {
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* Connects from 127.0.NETWORK.1; -1: no descriptor is left. */
+static void connect_to(int fd, uint16_t port) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+}
+
+/* Connects from 127.0.NETWORK.1. */
 static int dial_from(unsigned network, uint16_t port) {
   struct sockaddr_in me = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001 | network << 8)};
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0)
-    return -1;
+  assert_true(fd >= 0);
   assert_int_equal(bind(fd, (struct sockaddr *)&me, sizeof me), 0);
-  assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+  connect_to(fd, port);
   return fd;
 }
 
@@ -46,8 +50,7 @@ static int has_ended(int fd) {
 
 static void close_all(int *fds, size_t n) {
   for (size_t i = 0; i < n; i++)
-    if (fds[i] >= 0)
-      close(fds[i]);
+    close(fds[i]);
 }
 
 static void two_nodes(real_node *node, real_node *friend) {
@@ -68,7 +71,7 @@ static void crowd_in(const void *said, size_t size, unsigned networks) {
   int fds[CROWD];
   for (unsigned i = 0; i < CROWD; i++) {
     fds[i] = dial_from(networks > 1 ? 1 + i % networks : 0, node.target.addr.port);
-    assert_true(fds[i] >= 0 && (!size || send(fds[i], said, size, MSG_NOSIGNAL) == (ssize_t)size));
+    assert_true(!size || send(fds[i], said, size, MSG_NOSIGNAL) == (ssize_t)size);
   }
   a_friend_is_served(&node, &friend);
   size_t left = 0;
@@ -117,23 +120,39 @@ static size_t files_open(void) {
   return n;
 }
 
+enum { FEW = 40, MOST = 512 };
+
+/* Opens sockets until the process has no descriptor left. */
+static size_t take_all_files(int fds[MOST]) {
+  size_t n = 0;
+  while (n < MOST && (fds[n] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0)
+    n++;
+  assert_true(n > 0 && n < MOST);
+  return n;
+}
+
+static struct rlimit allow_few_files(void) {
+  struct rlimit before, few;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  few = before;
+  few.rlim_cur = files_open() + FEW;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+  return before;
+}
+
 static void process_without_files_hears_again_when_it_has_some(void **state) {
   (void)state;
   real_node node, friend;
   two_nodes(&node, &friend);
   a_friend_is_served(&node, &friend);
-  struct rlimit before, few;
-  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-  few = before;
-  few.rlim_cur = files_open() + 40;
-  assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-  int fds[200];
-  for (int i = 0; i < 200; i++) /* both ends are of this process: the descriptors run out in the midst of it */
-    fds[i] = dial_from(0, node.target.addr.port);
-  assert_int_equal(fds[199], -1);
+  struct rlimit before = allow_few_files();
+  int fds[MOST];
+  size_t n = take_all_files(fds);
+  for (size_t i = 0; i < n; i++)
+    connect_to(fds[i], node.target.addr.port);
   pass_ms(300);
   a_friend_is_served(&node, &friend); /* over the connection that there is */
-  close_all(fds, 200);
+  close_all(fds, n);
   setrlimit(RLIMIT_NOFILE, &before);
   real_node another;
   real_start(&another, &(real_options){.seed = 3});
@@ -143,6 +162,59 @@ static void process_without_files_hears_again_when_it_has_some(void **state) {
     told += strcmp(record.event, "door_no_file") == 0;
   assert_true(told);
   real_stop(&another);
+  real_stop(&friend);
+  real_stop(&node);
+}
+
+/* Takes each descriptor that comes free, as another library in the process may, until it is told to end. */
+typedef struct hoard {
+  atomic_int ends;
+  int fds[MOST];
+  size_t n;
+} hoard;
+
+static void *hoard_files(void *arg) {
+  hoard *h = arg;
+  while (!atomic_load(&h->ends) && h->n < MOST) {
+    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0)
+      h->fds[h->n++] = fd;
+  }
+  return NULL;
+}
+
+static long spent_ms(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+}
+
+static void door_that_lost_its_spare_file_hears_again(void **state) {
+  (void)state;
+  real_node node;
+  real_start(&node, &(real_options){.seed = 1});
+  struct rlimit before = allow_few_files();
+  int fds[MOST];
+  size_t n = take_all_files(fds);
+  hoard h = {0};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, hoard_files, &h), 0);
+  for (size_t i = 0; i < n; i++) {
+    connect_to(fds[i], node.target.addr.port);
+    pass_ms(5);
+  }
+  atomic_store(&h.ends, 1);
+  pthread_join(thread, NULL);
+  long spent = spent_ms();
+  pass_ms(1000); /* none is free, and those that wait are told all the time */
+  assert_true(spent_ms() - spent < 300);
+  close_all(fds, n);
+  close_all(h.fds, h.n);
+  setrlimit(RLIMIT_NOFILE, &before);
+  pass_ms(300);
+  real_node friend;
+  real_start(&friend, &(real_options){.seed = 2});
+  a_friend_is_served(&node, &friend);
   real_stop(&friend);
   real_stop(&node);
 }
@@ -253,6 +325,7 @@ int main(void) {
       cmocka_unit_test(a_thousand_begun_handshakes_deafen_nobody),
       cmocka_unit_test(other_protocols_do_not_get_in),
       cmocka_unit_test(process_without_files_hears_again_when_it_has_some),
+      cmocka_unit_test(door_that_lost_its_spare_file_hears_again),
       cmocka_unit_test(the_file_limit_is_raised_and_never_lowered),
   };
   return cmocka_run_group_tests_name("door", tests, NULL, NULL);
