@@ -200,9 +200,10 @@ static uint64_t pause_us(hv_peers *peers, unsigned failures) {
   return spread(peers, (ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS) * 1000);
 }
 
-/* A peer that speaks no common version of the protocol has to be upgraded first. */
-static uint64_t failed_pause_us(hv_peers *peers, hv_status status, unsigned failures) {
-  return status == HV_VERSION ? spread(peers, HV_SPOKEN_APART_US) : pause_us(peers, failures);
+/* When to ask again a peer that failed; one without a common version of the protocol is not dialled before. */
+static uint64_t ask_again_us(hv_peers *peers, const hv_peer_id *id, uint64_t now_us, unsigned failures) {
+  uint64_t paused = now_us + pause_us(peers, failures), apart = hv_spoken_apart_until(peers->env, id);
+  return paused > apart ? paused : apart;
 }
 
 /* Short at first, when both sides are still learning whom there is. */
@@ -470,7 +471,7 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   }
   entry->answers = 0; /* a peer that returns counts as new; one that was only doubted does not */
   int known = entry->state != HV_PEERS_UNVERIFIED && entry->failures < LOST_TRIES;
-  entry->ask_us = known ? event->now_us + failed_pause_us(peers, event->status, entry->failures) : UINT64_MAX;
+  entry->ask_us = known ? ask_again_us(peers, &entry->card.id, event->now_us, entry->failures) : UINT64_MAX;
   peers_sooner(peers, entry->ask_us);
   peers_move(entry, HV_PEERS_LOST, event->text);
   if (event->status == HV_TIMEOUT)
@@ -502,7 +503,7 @@ static void start_failed(hv_peers_start *start, const hv_event *event, hv_status
   start->cause = cause ? cause : hv_cause_of(status);
   start->tries++;
   strncpy(start->text, text, sizeof start->text - 1);
-  start->ask_us = event->now_us + failed_pause_us(peers, status, start->tries);
+  start->ask_us = ask_again_us(peers, &start->target.id, event->now_us, start->tries);
   if (news) {
     char where[HV_ADDR_TEXT_MAX];
     hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s does not answer, will retry: %s",

@@ -58,6 +58,11 @@ uint32_t hv_spoken_choose(hv_env *env, const hv_peer_id *id, int *sure) {
   return guess ? mine.lowest : hv_versions_common(&mine, &entry->versions);
 }
 
+uint64_t hv_spoken_apart_until(const hv_env *env, const hv_peer_id *id) {
+  const hv_spoken_entry *entry = find(env, id);
+  return entry ? entry->apart_us : 0;
+}
+
 /* True if one more such peer may be logged: strangers could fill the log otherwise. */
 static int may_tell(hv_spoken *spoken, uint64_t now_us) {
   if (now_us >= spoken->told_us + HV_SPOKEN_APART_US) {

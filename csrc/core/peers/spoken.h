@@ -41,6 +41,8 @@ void hv_spoken_fini(hv_spoken *spoken);
 /* The version in which to write the first message to this peer. 0: it has none in common with this node, so it is not dialled.
  * *sure (may be NULL): 0 if the peer may speak another one, so that it has to be asked. */
 uint32_t hv_spoken_choose(hv_env *env, const hv_peer_id *id, int *sure);
+/* Until when this peer is not dialled for want of a common version; 0: it may be. */
+uint64_t hv_spoken_apart_until(const hv_env *env, const hv_peer_id *id);
 /* A message of this peer named its versions, which are valid. Logs a peer without a common version once. */
 void hv_spoken_learn(hv_env *env, const hv_peer_id *id, const hv_versions *versions);
 /* This peer refused a message of that version and did not say what it speaks. */
