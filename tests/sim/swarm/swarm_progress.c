@@ -133,7 +133,7 @@ static void tell(room *r, double bytes_each, double messages_each) {
   swarm_figure(r->run, "behind_the_epoch", (double)r->wrong_epoch / (double)r->looked);
 }
 
-/* In larger swarms the cost is what some seed makes of the DHT (docs/design/progress.md). */
+/* In larger swarms the cost is what some seed makes of the DHT (notes/progress-runs.md). */
 static void hold_to_goals(room *r, double bytes_each) {
   double error = at(r->errors, r->n_errors, 990), age = at(r->ages, r->n_ages, 990);
   if ((r->n <= SMALL && bytes_each > 2048) || error > 0.01 || age > 3)

@@ -1,0 +1,147 @@
+"""The tables of constants on the design pages hold the values of the code.
+
+A table stands below "## Constants": names in its first column, values with their units in the second.
+The unit of a constant is the end of its name: _US, _MS, _S; without one it is a number, or bytes.
+"""
+
+import ast
+import math
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PAGES = sorted(page for page in (ROOT / "docs/design").glob("*.md") if "\n## Constants\n" in page.read_text())
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
+ENDS = {"_US": 1e-6, "_MS": 1e-3}
+NAME = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*"
+
+
+def table_of(text):
+    """[(name, value as the page has it)]"""
+    rows = re.findall(r"(?m)^\| (`.+?`) \| (.+?) \|", text[text.index("\n## Constants\n") :])
+    for names, values in rows:
+        names, values = re.findall(r"`(\w+)`", names), values.split(", ")
+        assert len(names) == len(values), f"{names} have {len(values)} values: {values}"
+        yield from zip(names, values)
+
+
+def number_of(value):
+    """A value in seconds, bytes, or as it is."""
+    found = re.fullmatch(r"([\d,]*\d(?:\.\d+)?)(?: (\w+))?", value)
+    assert found and (found[2] or "") in UNITS, f"{value}: a number, and one of the units {sorted(UNITS)}"
+    return float(found[1].replace(",", "")) * UNITS[found[2] or ""]
+
+
+def c_constants(text):
+    """[(name, expression)] of a file in C: macros and enumerators."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+    yield from re.findall(rf"(?m)^#define ({NAME}) (.+)$", text)
+    for body in re.findall(r"\benum\b[^{};]*\{([^}]*)\}", text):
+        yield from re.findall(rf"\b({NAME})\s*=\s*([^,]+)", body)
+
+
+def python_constants(text):
+    """[(name, expression)] of the assignments at the top of a module, also of several names at once."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            to, value = node.targets[0], node.value
+            several = isinstance(to, ast.Tuple) and isinstance(value, ast.Tuple)
+            for target, given in zip(to.elts, value.elts) if several else [(to, value)]:
+                if isinstance(target, ast.Name) and re.fullmatch(NAME, target.id):
+                    yield target.id, ast.unparse(given)
+
+
+class Code:
+    """The constants of the tree: {name: {file: expression}}."""
+
+    def __init__(self, files):
+        self.places = {}
+        for path, text in files.items():
+            for name, expression in (python_constants if path.endswith(".py") else c_constants)(text):
+                self.places.setdefault(name, {})[path] = expression.strip()
+
+    def values(self, name, sources):
+        """The different values of a constant: those in these sources, or elsewhere if there is none in them."""
+        places = self.places.get(name, {})
+        near = {
+            path: given for path, given in places.items() if any(f"/{one}/" in f"/{path}/" for one in sources)
+        }
+        return {self.evaluate(given, path) for path, given in (near or places).items()}
+
+    def evaluate(self, expression, path):
+        plain = re.sub(r"\bU?INT64_C\b|\(uint\d+_t\)", "", expression)
+        plain = re.sub(r"\b(0x[0-9a-f]+|\d+)(?:u|ull|ul|l|ll)\b", r"\1", plain, flags=re.I)
+        for name in set(re.findall(rf"\b{NAME}\b", plain)):
+            places = self.places[name]
+            given = self.evaluate(places.get(path) or next(iter(places.values())), path)
+            plain = re.sub(rf"\b{name}\b", str(given), plain)
+        assert re.fullmatch(r"[\da-fx+\-*/<>(). ]+", plain), f"{expression}: not a number"
+        return eval(plain.replace("/", "//"), {"__builtins__": {}})
+
+
+def sources_of(text):
+    """The folders and files that a page names before its first heading: `core/match`, `cuda/`, `optim/belief.py`."""
+    return [name.strip("/") for name in re.findall(r"`([\w.]+/[\w./]*)`", text.split("\n## ")[0])]
+
+
+def wrong(text, code):
+    """The constants of a page that are not the code's, one sentence each."""
+    sources = sources_of(text)
+    if not sources:
+        yield "the lines above the first heading name no source of the code"
+    for name, value in table_of(text):
+        unit = next((unit for end, unit in ENDS.items() if name.endswith(end)), 1)
+        found = code.values(name, sources)
+        if not found:
+            yield f"{name}: the code has no such constant"
+        elif len(found) > 1 or not math.isclose(found.pop() * unit, number_of(value), rel_tol=1e-6):
+            yield f"{name} is not {value}: {code.places[name]}"
+
+
+@pytest.fixture(scope="module")
+def code():
+    sources = [
+        path
+        for folder, kinds in (("csrc", "ch"), ("cuda", "ch"), ("python/hivemind_c", ("py",)))
+        for kind in kinds
+        for path in (ROOT / folder).rglob(f"*.{kind}")
+        if "build" not in path.parts
+    ]
+    return Code({path.relative_to(ROOT).as_posix(): path.read_text() for path in sources})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_constants_of_each_design_page_are_the_codes(page, code):
+    assert not list(wrong(page.read_text(), code))
+    assert list(table_of(page.read_text())), f"{page.name}: its table of constants is empty"
+
+
+def test_pages_of_the_protocol_have_tables_of_constants():
+    assert {"matchmaking", "state", "progress", "gpu"} <= {page.stem for page in PAGES}
+
+
+SMALL = {
+    "csrc/core/a/a.h": "#define HV_A_MAX (1u << 20) /* bytes */\n#define HV_A_HALF (HV_A_MAX / 2)\n",
+    "csrc/core/a/a.c": "enum {\n  WAIT_MS = 1500, /* WAIT_MS = 3 */\n  LEAST_US = UINT64_C(500),\n};",
+    "csrc/core/b/b.c": "enum { WAIT_MS = 7, FAR = 9, TWICE = 3 };",
+    "python/hivemind_c/c.py": "FIRST_S, MOST_S = 0.5, 60.0\nTWICE = 4\n",
+}
+
+
+@pytest.mark.parametrize(
+    "row, is_right",
+    [
+        ("| `HV_A_MAX`, `HV_A_HALF` | 1 MiB, 512 KiB | |", True),
+        ("| `WAIT_MS` | 1.5 s |", True),
+        ("| `LEAST_US`, `FIRST_S`, `FAR` | 0.5 ms, 0.5 s, 9 |", True),
+        ("| `WAIT_MS` | 3 ms |", False),
+        ("| `HV_A_MAX` | 1,000,000 |", False),
+        ("| `GONE_MS` | 1 s |", False),
+        ("| `TWICE` | 3 |", False),
+    ],
+)
+def test_wrong_constant_on_a_page_is_seen(row, is_right):
+    page = f"# A\n\nFor contributors: `core/a`.\n\n## Constants\n\n| name | value | |\n|---|---|---|\n{row}\n"
+    assert (not list(wrong(page, Code(SMALL)))) == is_right
