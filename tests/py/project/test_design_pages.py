@@ -1,4 +1,4 @@
-"""The specifications in docs/design: their constants, defaults, numbers and tables are those of the code."""
+"""The specifications of the DHT, the wire and the codecs: their numbers and tables are those of the code."""
 
 import itertools
 import re
@@ -12,8 +12,12 @@ from hivemind_c.compression.base import CompressionType, SerializedTensor
 from hivemind_c.compression.codecs import BUILT_IN
 from test_book import ROOT
 
-DESIGN = ROOT / "docs/design"
-CSRC = ROOT / "csrc"
+DESIGN, CSRC = ROOT / "docs/design", ROOT / "csrc"
+
+
+def page_of(name):
+    return (DESIGN / f"{name}.md").read_text()
+
 
 # ---- constants of the C sources ----
 
@@ -117,16 +121,12 @@ def constants_said(page):
         yield from zip(names, values)
 
 
-WITH_CONSTANTS = sorted(path.name for path in DESIGN.glob("*.md") if "\n## Constants\n" in path.read_text())
+SPECIFICATIONS = "codecs", "dht", "wire"
 
 
-def test_specifications_have_tables_of_constants():
-    assert {"codecs.md", "dht.md", "matchmaking.md", "wire.md"} <= set(WITH_CONSTANTS)
-
-
-@pytest.mark.parametrize("name", WITH_CONSTANTS)
+@pytest.mark.parametrize("name", SPECIFICATIONS)
 def test_constants_of_a_page_are_the_codes(name, constants):
-    said = list(constants_said((DESIGN / name).read_text()))
+    said = list(constants_said(page_of(name)))
     assert len(said) >= 4
     wrong = {one: words for one, words in said if value_of(constants, one) != pytest.approx(said_as(one, words))}
     assert not wrong
@@ -142,7 +142,7 @@ def test_wrong_constant_of_a_page_is_seen():
 
 #: page: {a number within its rules: the constant that it is}
 NUMBERS = {
-    "dht.md": {
+    "dht": {
         r"contacts nearest to the target; .* \| (\d+) contacts": "dht.c:ANSWER_CONTACTS",
         r"20 contacts, (1\.5 MiB)": "dht.c:ANSWER_BYTES_MAX",
         r"the last may be missing \| (\d+) \|": "HV_FINDS_MAX",
@@ -173,7 +173,7 @@ NUMBERS = {
         r"leased for at most (60 s)": "HV_STORE_OF_ITSELF_MS",
         r"`num_replicas` \| 5 \(at most (20)\)": "HV_STORE_REPLICAS_MAX",
     },
-    "wire.md": {
+    "wire": {
         r"one sentence \| (256 bytes)": "HV_MSG_TEXT_MAX",
         r"the caller's address \| (64) cards": "HV_CARDS_MAX",
         r"bytes, sent back \| (1 MiB)": "HV_MSG_BLOB_MAX",
@@ -196,7 +196,7 @@ NUMBERS = {
         r"A node remembers (1,024) peers": "HV_SPOKEN_ROOM",
         r"logs (16) such sentences": "HV_SPOKEN_TOLD_MAX",
     },
-    "codecs.md": {
+    "codecs": {
         r"weights from 0 to (2\^64)": "HV_CODEC_WEIGHT_MAX",
         r"value times weight is at most (2\^119)": "HV_CODEC_ADDEND_MAX",
         r"program to program \| (2\^36) elements": "HV_CODEC_COUNT_MAX",
@@ -211,7 +211,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_in_rules_are_the_codes(name, constants):
-    page = (DESIGN / name).read_text()
+    page = page_of(name)
     for pattern, constant in NUMBERS[name].items():
         found = re.findall(pattern, page, re.M)
         assert len(found) == 1, f"{name}: {pattern} is there {len(found)} times"
@@ -220,10 +220,6 @@ def test_numbers_in_rules_are_the_codes(name, constants):
 
 
 # ---- tables ----
-
-
-def page_of(name):
-    return (DESIGN / f"{name}.md").read_text()
 
 
 def defaults_in_code():
@@ -321,6 +317,6 @@ def test_serialized_tensor_has_the_form_of_the_page():
 WORDS_MAX = 1600
 
 
-@pytest.mark.parametrize("name", ["codecs", "dht", "wire"])
+@pytest.mark.parametrize("name", SPECIFICATIONS)
 def test_specification_is_short(name):
     assert len(page_of(name).split()) <= WORDS_MAX
