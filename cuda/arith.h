@@ -1,8 +1,8 @@
 /* The codecs' arithmetic for one element, the same for the device and for the host's compiler.
  *
  * Room: cuda. Included by the kernels' bodies, which NVRTC (--fmad=false) compiles for the device, and the tests' stand-in for the
- * host; a twin of kern/portable.c, held to it by tests/unit/cuda/test_cuda_codec.c. codec.h defines the formats. C11 and C++17 at
- * once. Pure functions.
+ * host; a twin of kern/portable.c, held to it by tests/unit/cuda/test_cuda_codec.c. docs/design/codecs.md defines the formats. C11
+ * and C++17 at once. Pure functions.
  */
 #ifndef HV_CUDA_ARITH_H
 #define HV_CUDA_ARITH_H

@@ -5,7 +5,7 @@
  * Terms: a job is one chunk that a launch makes or reads. Its items are the parts that are divided among blocks of threads; each
  * kernel below names its item. A unit is CU_UNIT elements, and a piece is CU_PIECE bytes of a chunk's head or body, which have one
  * digest. The book is the 256 values that the codes of QUANTILE8 stand for. A verdict is the result of a check: an hv_status in the
- * device's memory. STATS, tame and the checksum are defined in kern/codec.h.
+ * device's memory. STATS, tame and the checksum are defined in docs/design/codecs.md.
  */
 #ifndef HV_CUDA_KERNEL_H
 #define HV_CUDA_KERNEL_H

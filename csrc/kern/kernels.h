@@ -3,7 +3,8 @@
  * Room: kern alone. codec*.c and reduce.c call them; portable.c, avx2.c and avx512.c fill them in; cpu.c chooses.
  * Owner: all buffers are the caller's. Chunk bytes (uint8_t) have any alignment, values have their natural alignment.
  * Thread: any; pure. n counts elements and may be 0.
- * Every set gives the same bits as portable.c, the reference. codec.h defines each codec; this header defines each loop.
+ * Every set gives the same bits as portable.c, the reference. docs/design/codecs.md defines each codec; this header defines each
+ * loop.
  */
 #ifndef HV_KERN_KERNELS_H
 #define HV_KERN_KERNELS_H
@@ -21,7 +22,7 @@
 #include <immintrin.h>
 #endif
 
-#define HV_UNIT 4096  /* elements that an encoder handles at once; also the unit of STATS and the block of BLOCKWISE8 (codec.h) */
+#define HV_UNIT 4096  /* elements that an encoder handles at once; also the unit of STATS and the block of BLOCKWISE8 */
 #define HV_SLICE 1024 /* elements that a decoder handles at once; they fit into the first-level cache */
 #define HV_PIECE 4096 /* bytes under one digest */
 #define HV_LINEAR_BLOCK 64
@@ -71,7 +72,7 @@ struct hv_kern {
 
   /* bytes */
   void (*copy)(uint8_t *out, const uint8_t *in, size_t size); /* bypasses the caches if the processor can */
-  uint64_t (*digest)(const uint8_t *piece);                   /* of HV_PIECE bytes: codec.h, CHECKSUM */
+  uint64_t (*digest)(const uint8_t *piece);                   /* of HV_PIECE bytes: docs/design/codecs.md, "Checksum" */
 
   /* plain numbers */
   void (*widen_f16)(float *out, const uint8_t *in, size_t n);  /* exact; NaN is made quiet */

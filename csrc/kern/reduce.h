@@ -26,7 +26,8 @@ hv_status hv_reduce_finite(const hv_kern *kern, hv_dtype dtype, const void *src,
  * pass for float32 and float16. For other dtypes, and for values near the limit, 0 may be wrong; 1 never is. */
 hv_status hv_reduce_within(const hv_kern *kern, hv_dtype dtype, const void *src, float weight, uint64_t count, int *within);
 
-/* *sum: the sum of squares of (float)src[i], clamped to the finite range (TAME), in float64 with the fixed shape STATS of codec.h.
+/* *sum: the sum of squares of (float)src[i], clamped to the finite range (TAME), in float64 with the fixed shape STATS of
+ * docs/design/codecs.md.
  */
 hv_status hv_reduce_square_sum(const hv_kern *kern, hv_dtype dtype, const void *src, uint64_t count, double *sum);
 

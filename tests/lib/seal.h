@@ -1,4 +1,5 @@
-/* Makes a chunk's checksum right again, as one would who lies with care: the checksum of kern/codec.h, written once more. */
+/* Makes a chunk's checksum right again, as one would who lies with care: the checksum of docs/design/codecs.md, written once more.
+ */
 #ifndef HV_TESTS_SEAL_H
 #define HV_TESTS_SEAL_H
 

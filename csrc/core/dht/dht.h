@@ -5,7 +5,7 @@
  * Thread: the hive thread only. No I/O and no clock but env's.
  * Limits: those of store.h, route.h and lookup.h; HV_DHT_SPOTS_MAX nodes keep one record.
  * Errors: an op ends with its status and a sentence in done.
- * Rules: docs/design/dht.md, "Rules of a node".
+ * Rules: docs/design/dht.md: "A store", "Which answer is right", and the phases of both.
  */
 #ifndef HV_CORE_DHT_H
 #define HV_CORE_DHT_H

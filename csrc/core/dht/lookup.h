@@ -4,7 +4,7 @@
  * Owner: the code that started it (dht), until hv_lookup_end.
  * Thread: the hive thread only.
  * Limits: HV_LOOKUP_ROOM nodes are considered, HV_LOOKUP_CALLS calls are made.
- * Rules: docs/design/dht.md, "Rules of a lookup".
+ * Rules: docs/design/dht.md, "A lookup".
  * Paper: Kademlia (Maymounkov, Mazieres 2002); S/Kademlia (Baumgart, Mies 2007) for the disjoint paths.
  */
 #ifndef HV_CORE_LOOKUP_H

@@ -5,7 +5,7 @@
  * Thread: the hive thread only.
  * Limits: 256 buckets of bucket_size contacts (the first: twice that), and one waiting contact each. HV_ROUTE_PER_NETWORK
  * contacts of a bucket may lie in one public network. The silence of HV_ROUTE_BLACKLIST other nodes is remembered.
- * Rules: docs/design/dht.md, "Rules of the routing table".
+ * Rules: docs/design/dht.md, "The routing table".
  * Paper: Maymounkov, Mazieres, "Kademlia" (2002).
  */
 #ifndef HV_CORE_ROUTE_H
@@ -114,7 +114,8 @@ const hv_route_contact *hv_route_to_retry(const hv_route *route);
 size_t hv_route_room(const hv_route *route, size_t bucket);
 
 /* Expected distance of the n-th nearest node of any point, as bits: the distance is 2^(256 - bits), bits = log2(nodes / n). It is
- * the weighted median over HV_ROUTE_REGIONS buckets and the rest (docs/design/dht.md). Fractional; 0: too few nodes are known. */
+ * the weighted median over HV_ROUTE_REGIONS buckets and the rest (docs/design/dht.md, rule 8). Fractional; 0: too few nodes are
+ * known. */
 double hv_route_bits(const hv_route *route, size_t n);
 
 /* Adds a sample: the n-th node from a random point that shares `bucket` bits with this node was found at this distance. It counts

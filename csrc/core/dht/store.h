@@ -5,7 +5,7 @@
  * Thread: the hive thread only. Its only clock is this node's own.
  * Limits: of the whole store, of each key (HV_STORE_KEY_*), and of each peer and signer (hv_store_config), in records and bytes.
  * A put costs log n, except in a key that is full, whose records are scanned.
- * Rules: docs/design/dht.md, "Rules of the store": times, the winner of two records, replays, quotas.
+ * Rules: docs/design/dht.md, "Records that a node keeps": times, the winner of two records, replays, quotas.
  */
 #ifndef HV_CORE_STORE_H
 #define HV_CORE_STORE_H

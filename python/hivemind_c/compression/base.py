@@ -150,7 +150,7 @@ class SerializedTensor:
     Bytes, little-endian: "HVt1", u8 version 1, u8 flags (1: requires_grad, 2: a NumPy array), u16 compression, u8
     dimensions, u8 and u8 lengths of two names, u8 0, u32 chunks, u64 length of the buffer. Then follow a u64 for each
     dimension, the name of the dtype, the name of a user's compression, and the buffer. A buffer from a built-in
-    compression is one chunk of csrc/kern/codec.h.
+    compression is one chunk of docs/design/codecs.md.
 
     Args:
         buffer: The compressed values.

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = sorted(page for page in (ROOT / "docs/design").glob("*.md") if "\n## Constants\n" in page.read_text())
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
 ENDS = {"_US": 1e-6, "_MS": 1e-3}
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 NAME = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*"
 
 
@@ -36,7 +37,7 @@ def number_of(value):
 
 def c_constants(text):
     """[(name, expression)] of a file in C: macros and enumerators."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+    text = COMMENT.sub("", text).replace("\\\n", " ")
     yield from re.findall(rf"(?m)^#define ({NAME}) (.+)$", text)
     for body in re.findall(r"\benum\b[^{};]*\{([^}]*)\}", text):
         yield from re.findall(rf"\b({NAME})\s*=\s*([^,]+)", body)
@@ -71,13 +72,14 @@ class Code:
         return {self.evaluate(given, path) for path, given in (near or places).items()}
 
     def evaluate(self, expression, path):
-        plain = re.sub(r"\bU?INT64_C\b|\(uint\d+_t\)", "", expression)
+        plain = re.sub(r"\bU?INT64_C\b|\((?:size_t|u?int\d+_t)\)", "", expression)
+        plain = re.sub(r"\b0x[0-9a-f.]*p[+-]?\d+f?\b", lambda found: str(float.fromhex(found[0].rstrip("f"))), plain)
         plain = re.sub(r"\b(0x[0-9a-f]+|\d+)(?:u|ull|ul|l|ll)\b", r"\1", plain, flags=re.I)
         for name in set(re.findall(rf"\b{NAME}\b", plain)):
             places = self.places[name]
             given = self.evaluate(places.get(path) or next(iter(places.values())), path)
             plain = re.sub(rf"\b{name}\b", str(given), plain)
-        assert re.fullmatch(r"[\da-fx+\-*/<>(). ]+", plain), f"{expression}: not a number"
+        assert re.fullmatch(r"[\da-fx+\-*/<>().e ]+", plain), f"{expression}: not a number"
         return eval(plain.replace("/", "//"), {"__builtins__": {}})
 
 

@@ -44,7 +44,7 @@ static float linear_scale(const hv_span *span, size_t i) {
   return fabsf(d);
 }
 
-/* The bound of codec.h for element i. */
+/* The bound of docs/design/codecs.md for element i. */
 static double bound(int codec, const hv_span *span, size_t n, size_t i, double largest) {
   double eps = largest * 0x1p-22 + 0x1p-118, size = fabs((double)x[i]);
   switch (codec) {
@@ -100,7 +100,7 @@ static void hold_bounds(int codec, hv_dtype dtype, values_kind kind, size_t n) {
   }
 }
 
-static void every_codec_holds_the_bound_in_its_header(void **state) {
+static void every_codec_holds_its_bound(void **state) {
   (void)state;
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++)
     for (size_t d = 0; d < 4; d++)
@@ -268,7 +268,7 @@ static void float64_passes_through_none_to_the_last_bit(void **state) {
   assert_memory_equal(back, source, sizeof back);
 }
 
-static void non_finite_values_become_those_of_the_header(void **state) {
+static void non_finite_values_become_those_of_the_page(void **state) {
   (void)state;
   const float odd[4] = {NAN, INFINITY, -INFINITY, 1};
   for (int codec = 0; codec < HV_CODEC_COUNT; codec++) {
@@ -425,14 +425,14 @@ static int fill_pool(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_codec_holds_the_bound_in_its_header),
+      cmocka_unit_test(every_codec_holds_its_bound),
       cmocka_unit_test(eight_bits_lose_less_than_plain_buckets_do),
       cmocka_unit_test(zeros_and_repeated_values_come_back_exactly_from_quantile8),
       cmocka_unit_test(every_set_of_kernels_gives_the_same_bytes_and_values),
       cmocka_unit_test(accumulating_adds_the_decoded_values_times_the_weight),
       cmocka_unit_test(decoding_into_other_types_is_decoding_and_converting),
       cmocka_unit_test(float64_passes_through_none_to_the_last_bit),
-      cmocka_unit_test(non_finite_values_become_those_of_the_header),
+      cmocka_unit_test(non_finite_values_become_those_of_the_page),
       cmocka_unit_test(non_finite_source_is_reported_at_any_position),
       cmocka_unit_test(error_feedback_sends_residuals_later),
       cmocka_unit_test(error_feedback_is_the_same_on_every_set_of_kernels),

@@ -184,7 +184,7 @@ static void float64_counts_as_finite_when_its_float32_is(void **state) {
     }
 }
 
-/* STATS by its words in codec.h, in a plain recursive form. */
+/* STATS by its words in docs/design/codecs.md, in a plain recursive form. */
 static double unit_sum(const float *v, size_t n) {
   double lane[32] = {0};
   for (size_t i = 0; i < n; i++)
