@@ -15,6 +15,7 @@
 #   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/explanation/how-it-is-tested.md)
+#   make test-grpc  the network's C tests on a newer gRPC core than this system's (minutes; from Debian's archive, nothing is installed)
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer)
 #   make clean   everything built; .venv stays
@@ -40,7 +41,7 @@ check: deps
 	@$(CSRC) check
 
 # Each part takes half an hour on two cores, or less.
-PARTS := slow asan tsan fuzz comings seeds large churn partition soak wheel pythons
+PARTS := slow asan tsan fuzz comings seeds large churn partition soak wheel pythons grpc
 test-long:
 	@$(if $(filter $(PARTS),$(PART)),$(MAKE) --no-print-directory long-$(PART),echo "say which: make test-long PART=$(firstword $(PARTS)); there are: $(PARTS)" && exit 2)
 long-slow: build browser
@@ -60,6 +61,7 @@ long-partition: partition
 long-soak: soak
 long-wheel: wheel wheel-test
 long-pythons: pythons
+long-grpc: test-grpc
 
 partition: build
 	@$(PY) -m pytest -q -s tests/partition/check_partition.py
@@ -70,6 +72,9 @@ soak: build
 
 churn: build
 	@CHURN_PEERS=16 CHURN_ROUNDS=50 $(PY) -m pytest -q -s -o faulthandler_timeout=1800 tests/py/averaging/test_averager_churn.py
+
+test-grpc: deps
+	@scripts/newer_grpc.sh $(SUITE)
 
 pythons: build
 	@$(PY) scripts/pythons.py $(PYTHONS)
@@ -121,4 +126,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test check test-long $(PARTS:%=long-%) partition churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test check test-long test-grpc $(PARTS:%=long-%) partition churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

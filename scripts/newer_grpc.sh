@@ -1,5 +1,5 @@
 #!/bin/sh
-# Do the tests of the network pass on a newer gRPC core than this system's? scripts/newer_grpc.sh [SUITE]
+# Do the tests of the network pass on a newer gRPC core than this system's? `make test-grpc` calls this; scripts/newer_grpc.sh [SUITE]
 # Fetches libgrpc of another Debian suite (experimental unless said otherwise) and all it needs, down to libc, by apt with lists of its
 # own; unpacks it all under csrc/build/newer and runs the tests there with that loader. Nothing is installed, nothing of the system
 # changes. Needs Debian or Ubuntu with Debian's keyring, and what `make test` installs.
@@ -10,7 +10,8 @@ here=$PWD/build/newer/$suite
 root=$here/root
 libs=$root/usr/lib/$(gcc -print-multiarch)
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
-tests=${TESTS:-"contract/test_contract_real unit/test_loop unit/test_net_hostile unit/test_net_memory unit/test_hive unit/test_hive_dht unit/test_hive_state"}
+net="loop lanes door outage listen net_hostile net_memory"
+tests=${TESTS:-"contract/test_contract_real $(for one in $net; do echo unit/net/transport/test_$one; done) unit/net/hive/test_hive unit/net/hive/test_hive_dht unit/net/hive/test_hive_state"}
 
 if [ ! -e "$here/ready" ]; then
   test -e $keys || { echo "newer_grpc: no $keys: apt-get install debian-archive-keyring"; exit 2; }
@@ -29,7 +30,7 @@ fi
 
 basename "$here"/cache/archives/libgrpc-dev_*.deb
 make -s MODE=newer OPT_newer="-O2 -g" FOREIGN="-isystem $here/include $(pkg-config --cflags libprotobuf-c libcrypto libxxhash)" \
-  LIBS="-L$here/link -Wl,--allow-shlib-undefined -lgrpc -lgpr -lprotobuf-c -lxxhash -lcrypto -lm -pthread" \
+  LIBS="-L$here/link -Wl,--allow-shlib-undefined -lgrpc -lgpr -lprotobuf-c -lxxhash -lssl -lcrypto -lm -pthread" \
   $(for one in $tests; do echo "build/newer/tests/$one"; done)
 for one in $tests; do
   echo "== $one"

@@ -19,6 +19,9 @@
 
 #define HV_VERSION_TEXT "0.1.0"
 
+/* The version of the gRPC core that is loaded, such as "1.51.1". Any thread. */
+const char *hv_grpc_version(void);
+
 typedef struct hv_hive hv_hive;
 typedef struct hv_future hv_future;
 

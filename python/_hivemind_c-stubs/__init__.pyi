@@ -4,6 +4,7 @@ from typing import Any, Callable, Generic, List, Optional, Tuple, TypeVar, Union
 Result = TypeVar("Result")
 
 __version__: str
+GRPC_VERSION: str
 STATUSES: Tuple[str, ...]
 CAUSES: Tuple[str, ...]
 CODECS: Tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import _hivemind_c
 
-from hivemind_c import _log, _notebook, _stderr
+from hivemind_c import _grpc_holes, _log, _notebook, _stderr
 
 Addresses = Union[str, Iterable[str], None]
 
@@ -88,6 +88,7 @@ class Node:
                 _notebook.replace(self._is_in_the_way, "the node")
                 self._node = _hivemind_c.Node(**self._config)
                 _log.watch(self)
+                _grpc_holes.tell()
                 _notebook.made_here(self)
         return self
 

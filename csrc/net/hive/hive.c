@@ -666,6 +666,10 @@ static void free_hive(hv_hive *hive) {
   hv_mem_drop(mem);
 }
 
+const char *hv_grpc_version(void) {
+  return hv_grpc_loaded();
+}
+
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err) {
   enum { LOG_RECORDS = 1024 };
   if (hv_grpc_orphaned())

@@ -258,7 +258,11 @@ hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err) {
       err, HV_UNSUPPORTED,
       "cannot listen: gRPC %s takes no connections from this program (it has no external acceptor); install gRPC 1.51 or "
       "later, or start as a client (client_mode=True)",
-      grpc_version_string());
+      hv_grpc_loaded());
+}
+
+const char *hv_grpc_loaded(void) {
+  return grpc_version_string();
 }
 
 void hv_grpc_serve(hv_grpc *grpc) {

@@ -43,6 +43,7 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
 
 /* Makes the server, which listens on nothing: connections are given to it. HV_NOMEM; HV_UNSUPPORTED: by this gRPC none can be. */
 hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err);
+const char *hv_grpc_loaded(void);  /* the version of the gRPC core that is loaded; any thread */
 void hv_grpc_serve(hv_grpc *grpc); /* starts to serve calls, if there is a server */
 /* Takes a connected, non-blocking socket; between hv_grpc_serve and hv_grpc_stop_serving. One thread at a time, which may be
  * another than the owner's. `grpc` is an hv_grpc. */

@@ -25,6 +25,7 @@ IF_THERE bool grpc_tls_certificate_provider_in_memory_set_identity_certificate(g
                                                                                grpc_tls_identity_pairs *pairs);
 IF_THERE void grpc_tls_credentials_options_set_identity_certificate_provider(grpc_tls_credentials_options *options,
                                                                              grpc_tls_certificate_provider *provider);
+IF_THERE void grpc_tls_credentials_options_set_min_tls_version(grpc_tls_credentials_options *options, grpc_tls_version least);
 
 void hv_grpc_tls_hush(void) {
   if (getenv("GRPC_VERBOSITY"))
@@ -119,6 +120,8 @@ grpc_tls_credentials_options *hv_grpc_tls_options(hv_mem *mem, grpc_tls_certific
   show(options, provider);
   grpc_tls_credentials_options_set_certificate_verifier(options, checks);
   grpc_tls_credentials_options_set_check_call_host(options, 0);
+  if (grpc_tls_credentials_options_set_min_tls_version)
+    grpc_tls_credentials_options_set_min_tls_version(options, TLS1_3); /* all peers speak it; 1.51 takes 1.2, too */
   grpc_tls_certificate_verifier_release(checks);
   return options;
 }

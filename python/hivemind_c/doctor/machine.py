@@ -12,8 +12,10 @@ import struct
 import time
 from typing import Callable, Iterator, Optional, Tuple
 
+import _hivemind_c
+
 import hivemind_c
-from hivemind_c import _needs
+from hivemind_c import _grpc_holes, _needs
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
 
 FILES_LEAST = 1024  #: open files for a swarm of some hundred peers, with a program's own
@@ -32,6 +34,7 @@ def installed(name: str) -> Optional[str]:
 
 def check() -> Iterator[Finding]:
     yield versions(installed)
+    yield grpc(_hivemind_c.GRPC_VERSION)
     yield torch_there(installed)
     yield from lightning_there(installed)
     yield low_rank(os.path.join(_PACKAGE, "libhivemind_lowrank.so"), installed)
@@ -50,6 +53,10 @@ def versions(installed: Version) -> Finding:
             "run pip install --force-reinstall hivemind_c, or make build in the repository"
         )  # fmt: skip
     return Finding("versions", OK, about)
+
+
+def grpc(version: str) -> Finding:
+    return Finding("gRPC", WARNING if _grpc_holes.open_holes(version) else OK, _grpc_holes.sentence(version))
 
 
 def torch_there(installed: Version) -> Finding:

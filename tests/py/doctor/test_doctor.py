@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import _hivemind_c
-from hivemind_c import HivemindError, Node, get_dht_time
+from hivemind_c import HivemindError, Node, _grpc_holes, get_dht_time
 from hivemind_c.dht import news
 from hivemind_c.dht.values import unpack
 from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Settings, diagnose, machine, network, swarm
@@ -285,6 +285,21 @@ def test_fault_19_the_clock_is_off_against_the_peers(dhts):
         and "timedatectl" in clocks.text
     )
     assert swarm.apart([0.5, -2.0, 3.0]).level == OK and "ahead of" in swarm.apart([-99.0]).text
+
+
+@pytest.mark.parametrize(
+    "version, n_holes",
+    [("1.51.1", 7), ("1.53.0", 5), ("1.56.2", 3), ("1.56.3", 2), ("1.60.1", 2), ("1.64.3", 1), ("1.66.2", 0), ("1.83.0", 0)],
+)
+def test_old_grpc_is_told_with_its_holes(version, n_holes):
+    found = machine.grpc(version)
+    assert len(_grpc_holes.open_holes(version)) == n_holes == found.text.count("CVE-")
+    assert found.level == (WARNING if n_holes else OK) and version in found.text and _grpc_holes.AS_OF in found.text
+
+
+def test_table_of_holes_ends_where_it_says():
+    last = max(max(map(_grpc_holes.numbers, hole.fixed)) for hole in _grpc_holes.TABLE)
+    assert _grpc_holes.numbers(_grpc_holes.WITHOUT) == last
 
 
 def test_fault_20_other_versions_and_failing_rounds(dhts):
