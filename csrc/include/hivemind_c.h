@@ -19,9 +19,6 @@
 
 #define HV_VERSION_TEXT "0.1.0"
 
-/* The version of the gRPC core that is loaded, such as "1.51.1". Any thread. */
-const char *hv_grpc_version(void);
-
 typedef struct hv_hive hv_hive;
 typedef struct hv_future hv_future;
 
@@ -56,6 +53,9 @@ typedef struct hv_hive_config {
   hv_hive_dht_config dht;
   hv_versions versions; /* of the protocol that this peer speaks, for tests; zeros: those of this code */
 } hv_hive_config;
+
+/* The version of the gRPC core that is loaded, such as "1.51.1". Any thread. */
+const char *hv_grpc_version(void);
 
 /* Starts a hive. At HV_OK its ports are bound and its addresses are known. It contacts the initial peers in the background;
  * hv_hive_wait_peers waits for them. On any error err has one sentence. HV_FORKED: this process was forked from one that had a
