@@ -130,7 +130,7 @@ hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out) {
   NUMBER(GRPC_ARG_KEEPALIVE_TIME_MS, 10000), NUMBER(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000),                                          \
   NUMBER(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1), NUMBER(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),                            \
   NUMBER(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000),                                                             \
-  NUMBER(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20), NUMBER(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20),                          \
+  NUMBER(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20), NUMBER(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, HV_GRPC_LOOKAHEAD),                          \
   NUMBER(GRPC_ARG_ENABLE_CHANNELZ, 0), NUMBER(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0)
 
 static const grpc_arg client_args[] = {

@@ -16,6 +16,7 @@
 
 #define HV_GRPC_MESSAGE_MAX (4 + HV_BULK_HEADER_MAX + HV_BULK_PAYLOAD_MAX)
 #define HV_GRPC_STREAMS_MAX 1024
+#define HV_GRPC_LOOKAHEAD (4u << 20) /* bytes of a call that gRPC takes in before it is read */
 #define HV_GRPC_QUOTA ((size_t)1 << 30)
 #define HV_GRPC_TEXT_MAX HV_TRUST_TEXT_MAX
 

@@ -529,7 +529,7 @@ static void ask_and_take_nothing(int fd, hv_mem *mem) {
 }
 
 static void count_calls(real_node *node, void *arg) {
-  *(size_t *)arg = node->loop->callers.calls;
+  *(size_t *)arg = node->loop->callers.held[HV_CALLER_CALLS];
 }
 
 static void an_answer_that_is_not_taken_holds_its_place_for_a_while_only(void **state) {
