@@ -74,6 +74,7 @@ static hv_status refused(const hv_msg_refusal *refusal, char text[HV_WORLD_TEXT_
   if (refusal->status == HV_VERSION && text[0])
     return HV_VERSION; /* there is a sentence from this node's side */
   snprintf(text, HV_WORLD_TEXT_MAX, "%.*s", (int)refusal->text.size, (const char *)refusal->text.data);
+  hv_text_clean(text);
   return refusal->status > HV_OK && refusal->status < HV_STATUS_COUNT ? refusal->status : HV_INTERNAL;
 }
 

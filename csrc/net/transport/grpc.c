@@ -75,12 +75,13 @@ static gpr_timespec when(uint64_t us) {
   return us > INT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : gpr_time_from_micros((int64_t)us, GPR_CLOCK_MONOTONIC);
 }
 
-/* Text for people, cut to room, without control characters: it came from somewhere. */
+/* Text for people, cut to room, fit to be shown: it came from somewhere. */
 static void copy_text(char *out, size_t room, const char *text, size_t size) {
   size_t n = size < room ? size : room - 1;
   for (size_t i = 0; i < n; i++)
-    out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    out[i] = text[i] ? text[i] : '?'; /* else it would end there */
   out[n] = 0;
+  hv_text_clean(out);
 }
 
 /* ---- identity ---- */

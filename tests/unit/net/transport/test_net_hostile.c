@@ -413,13 +413,11 @@ static void streams_that_cannot_be_read_or_are_too_slow_are_broken_off(void **st
   both_worlds(1, stream_badly);
 }
 
-static void an_answer_of_another_version_tells_both_numbers(void **state) {
-  (void)state;
-  real_node a;
+/* Asks a server that gives this answer, whatever it is asked. */
+static void ask_one_that_answers(real_node *a, hv_span bytes) {
   raw_peer p;
   uint16_t port = 0;
   hv_addr addr = real_addr("/ip4/127.0.0.1/tcp/0");
-  real_start(&a, &(real_options){.seed = 1});
   raw_start(&p, 0, NULL);
   hv_door *door;
   assert_int_equal(hv_grpc_make_server(p.grpc, NULL), HV_OK);
@@ -430,25 +428,48 @@ static void an_answer_of_another_version_tells_both_numbers(void **state) {
   assert_int_equal(hv_door_open(door, NULL), HV_OK);
   raw_op came = raw_op_new(), read = raw_op_new(), gone = raw_op_new();
   hv_grpc_call *call = hv_grpc_accept(p.grpc, HV_GRPC_CALL, &came.op);
-  hv_call asked = {.done = real_call_done, .owner = &a, .to = {.addr = addr}, .timeout_ms = 5000};
+  hv_call asked = {.done = real_call_done, .owner = a, .to = {.addr = addr}, .timeout_ms = 5000};
   asked.to.addr.port = port;
-  real_do(&a, real_ask, &asked);
+  real_do(a, real_ask, &asked);
   assert_true(raw_wait(&p, &came, 5000));
   assert_true(hv_grpc_call_recv(call, &read.op) && raw_wait(&p, &read, 5000));
-  hv_buf buf;
-  hv_buf_init(&buf, &p.mem, 1 << 20);
-  hv_grpc_message *answer = hv_grpc_message_new(p.grpc, of_version(HV_PROTOCOL_HIGHEST + 1, &buf, 0), NULL);
-  assert_true(hv_grpc_call_finish(call, answer, HV_OK, "", 1, &gone.op));
+  assert_true(hv_grpc_call_finish(call, hv_grpc_message_new(p.grpc, bytes, NULL), HV_OK, "", 1, &gone.op));
   assert_true(raw_wait(&p, &gone, 5000));
-  assert_true(real_wait_for(&a, HV_EVENT_CALL_DONE, 1, 5000));
-  assert_int_equal(a.last_status, HV_VERSION);
-  assert_non_null(strstr(a.last_text, "version 2"));
-  assert_non_null(strstr(a.last_text, "this peer version 1: upgrade hivemind_c here"));
-  hv_buf_fini(&buf);
+  assert_true(real_wait_for(a, HV_EVENT_CALL_DONE, 1, 5000));
   hv_grpc_call_free(call);
   hv_door_free(door);
   hv_grpc_stop_serving(p.grpc);
   raw_stop(&p);
+}
+
+static void an_answer_of_another_version_tells_both_numbers(void **state) {
+  (void)state;
+  real_node a;
+  hv_buf buf;
+  real_start(&a, &(real_options){.seed = 1});
+  hv_buf_init(&buf, &a.mem, 1 << 20);
+  ask_one_that_answers(&a, of_version(HV_PROTOCOL_HIGHEST + 1, &buf, 0));
+  assert_int_equal(a.last_status, HV_VERSION);
+  assert_non_null(strstr(a.last_text, "version 2"));
+  assert_non_null(strstr(a.last_text, "this peer version 1: upgrade hivemind_c here"));
+  hv_buf_fini(&buf);
+  real_stop(&a);
+}
+
+static void refusal_shows_no_control_characters_of_a_stranger(void **state) {
+  (void)state;
+  static const char text[] = "\x1b]0;owned\x07\x1b[2J\nWARNING hivemind_c: your key was leaked\xc2\x9b"
+                             "31m\xff";
+  hv_msg msg = {.kind = HV_MSG_REFUSAL, .u.refusal = {HV_BUSY, hv_span_of(text, sizeof text - 1)}};
+  real_node a;
+  hv_buf buf;
+  real_start(&a, &(real_options){.seed = 1});
+  hv_buf_init(&buf, &a.mem, 1 << 20);
+  assert_int_equal(hv_wire_write(&msg, HV_PROTOCOL_LOWEST, NULL, &buf), HV_OK);
+  ask_one_that_answers(&a, hv_span_of(buf.data, buf.size));
+  assert_int_equal(a.last_status, HV_BUSY);
+  assert_string_equal(a.last_text, "?]0;owned??[2J?WARNING hivemind_c: your key was leaked??31m?");
+  hv_buf_fini(&buf);
   real_stop(&a);
 }
 
@@ -612,6 +633,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(requests_that_cannot_be_read_are_refused_with_the_reason),
       cmocka_unit_test(streams_that_cannot_be_read_or_are_too_slow_are_broken_off),
       cmocka_unit_test(an_answer_of_another_version_tells_both_numbers),
+      cmocka_unit_test(refusal_shows_no_control_characters_of_a_stranger),
       cmocka_unit_test(peer_with_too_many_requests_at_a_time_gets_busy),
       cmocka_unit_test(an_answer_that_is_not_taken_holds_its_place_for_a_while_only),
   };
