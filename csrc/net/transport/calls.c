@@ -16,7 +16,7 @@ typedef struct asked {
   hv_call *call;
   hv_grpc_call *rpc;
   hv_timer deadline; /* replaces gRPC's own deadline, which may fire early and costs more */
-  int who;           /* True if the other side was asked for its identity */
+  int who;           /* True if the other side was asked for its identity, which it sends without TLS only then */
   hv_status broken_off;
   uint32_t version; /* of the request */
   int meets;        /* True: of hv_calls_meet */
@@ -25,9 +25,10 @@ typedef struct asked {
   hv_buf held;      /* the request, for a try in another version; empty if this node speaks one alone */
 } asked;
 
-/* The peer that answered: from this call, or from an earlier one on the same connection. */
+/* The peer that answered: by the certificate of this very call. Without TLS by its claim, or by an earlier one on the same
+ * connection. */
 static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
-  if (!a->who) {
+  if (a->loop->insecure && !a->who) {
     *peer = a->link->met;
     return HV_OK;
   }

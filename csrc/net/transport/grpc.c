@@ -163,10 +163,14 @@ static void server_stopped(hv_grpc_op *op, int ok) {
   ((hv_grpc *)((char *)op - offsetof(hv_grpc, served)))->stopped = 1;
 }
 
-int hv_grpc_orphaned(void) {
+void hv_grpc_hush_first(void) {
+  hv_grpc_tls_hush_first();
+}
+
+int hv_grpc_orphaned(const char *folder) {
   struct stat tasks; /* one folder for each thread, beside "." and ".." */
   hv_grpc_tls_hush();
-  return grpc_is_initialized() && stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink <= 3;
+  return grpc_is_initialized() && (stat(folder, &tasks) != 0 || tasks.st_nlink <= 3);
 }
 
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err) {

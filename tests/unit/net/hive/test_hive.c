@@ -2,6 +2,7 @@
 #include "lib/hives.h"
 
 #include "net/hive/hive_inner.h"
+#include "net/transport/grpc.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -311,6 +312,28 @@ static void a_forked_child_starts_no_hive_and_is_told_why(void **state) {
   free_both(another, hive);
 }
 
+static void hive_cannot_rule_out_a_fork_without_proc(void **state) {
+  (void)state;
+  hv_hive *hive = hives_start(NULL, 1);
+  assert_false(hv_grpc_orphaned(HV_GRPC_TASKS));
+  assert_true(hv_grpc_orphaned("/no/such/folder"));
+  assert_int_equal(hv_hive_free(hive), HV_OK);
+}
+
+static void hive_without_tls_warns_once_at_its_start(void **state) {
+  (void)state;
+  hv_hive *hive = hives_start(NULL, 1);
+  int warned = 0;
+  for (hv_log_record record; hv_log_take(hv_hive_log(hive), &record);)
+    if (strcmp(record.event, "insecure") == 0) {
+      assert_int_equal(record.level, HV_LOG_WARN);
+      assert_non_null(strstr(record.text, "without TLS"));
+      warned++;
+    }
+  assert_int_equal(warned, 1);
+  assert_int_equal(hv_hive_free(hive), HV_OK);
+}
+
 /* ---- initial peers ---- */
 
 /* Beside others they are named in a warning. If there are many, the sentence is cut, and nothing else. */
@@ -356,6 +379,8 @@ int main(void) {
       cmocka_unit_test(node_that_ends_by_itself_ends_all_waits),
       cmocka_unit_test(addresses_of_other_transports_are_refused_if_they_are_alone),
       cmocka_unit_test(a_forked_child_starts_no_hive_and_is_told_why),
+      cmocka_unit_test(hive_cannot_rule_out_a_fork_without_proc),
+      cmocka_unit_test(hive_without_tls_warns_once_at_its_start),
   };
   return cmocka_run_group_tests_name("hive", tests, NULL, NULL);
 }

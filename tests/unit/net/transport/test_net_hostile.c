@@ -307,6 +307,47 @@ static void servers_with_wrong_certificates_are_denied_with_the_reason(void **st
   }
 }
 
+/* A link remembers another peer than the one that is there now, as if the address had changed hands a moment ago. */
+static void remember_another(real_node *node, void *peer) {
+  for (hv_ring *at = node->loop->links.next; at != &node->loop->links; at = at->next) {
+    hv_link *link = HV_HOLDER(hv_link, all, at);
+    link->met = *(const hv_peer_id *)peer;
+    link->sure = 1;
+  }
+}
+
+static void answer_counts_for_the_certificate_of_its_call(void **state) {
+  (void)state;
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2});
+  hv_target anybody = {.addr = b.target.addr};
+  hv_peer_id before = {.key = {9, 9}};
+  assert_int_equal(real_echo(&a, &anybody, "x", 5000), HV_OK);
+  real_do(&a, remember_another, &before);
+  assert_int_equal(real_echo(&a, &anybody, "x", 5000), HV_OK);
+  assert_true(hv_peer_equal(&a.last_peer, &b.target.id));
+  real_stop(&b);
+  real_stop(&a);
+}
+
+static void denial_is_forgotten_when_nobody_listens_any_more(void **state) {
+  (void)state;
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2});
+  hv_target other = {.id = a.target.id, .addr = b.target.addr};
+  other.id.key[0] ^= 1;
+  assert_int_equal(real_echo(&a, &other, "x", 5000), HV_DENIED);
+  real_stop(&b);
+  hv_status status = HV_DENIED;
+  for (int tries = 0; tries < 100 && status == HV_DENIED; tries++, pass_ms(100))
+    status = real_echo(&a, &other, "x", 5000);
+  assert_int_equal(status, HV_REFUSED);
+  assert_non_null(strstr(a.last_text, "nothing listens"));
+  real_stop(&a);
+}
+
 /* ---- a peer that speaks gRPC, but not as it should ---- */
 
 static hv_status raw_ask(raw_peer *p, hv_span bytes, char text[HV_GRPC_TEXT_MAX]) {
@@ -630,6 +671,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(half_open_and_slow_connections_are_dropped),
       cmocka_unit_test(callers_with_wrong_certificates_are_refused),
       cmocka_unit_test(servers_with_wrong_certificates_are_denied_with_the_reason),
+      cmocka_unit_test(answer_counts_for_the_certificate_of_its_call),
+      cmocka_unit_test(denial_is_forgotten_when_nobody_listens_any_more),
       cmocka_unit_test(requests_that_cannot_be_read_are_refused_with_the_reason),
       cmocka_unit_test(streams_that_cannot_be_read_or_are_too_slow_are_broken_off),
       cmocka_unit_test(an_answer_of_another_version_tells_both_numbers),
