@@ -175,7 +175,8 @@ static void default_config(hv_dht_config *c) {
 }
 
 static hv_status init_stores(hv_dht *dht) {
-  hv_store_config cache = {.whole = dht->config.cache, .per_peer = dht->config.cache, .per_signer = dht->config.cache};
+  hv_store_config cache = {
+      .whole = dht->config.cache, .per_peer = dht->config.cache, .per_network = dht->config.cache, .per_signer = dht->config.cache};
   cache.tomb_ms = 1; /* what ended here says nothing about what others keep */
   hv_status status = hv_store_init(&dht->store, dht->env, &dht->config.store);
   if (status == HV_OK && (status = hv_store_init(&dht->cache, dht->env, &cache)) != HV_OK)

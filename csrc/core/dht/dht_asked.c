@@ -1,10 +1,12 @@
 #include "core/dht/dht_inner.h"
+#include "core/peers/contact.h"
 
 #include <string.h>
 
 /* Costs are counted in eighths of a signature check, which takes about 0.1 ms. */
 enum {
   CHECK_COST = 8,
+  PUT_COST = 2,
   COST_BYTES = 1024,                /* bytes of a record that cost one */
   ROOM = 256,                       /* for all in a pause: 32 checks */
   ROOM_OF_STRANGERS = ROOM / 4 * 3, /* of that, for peers that core does not know to live */
@@ -19,6 +21,7 @@ struct dht_asked {
   dht_asked *next;
   hv_request *request;
   hv_peer_id peer;
+  uint64_t network; /* from which it came; 0: a private one */
   const hv_record *records;
   size_t n, at; /* at: records before it have their verdicts */
   size_t cost;  /* of those that have none */
@@ -29,7 +32,7 @@ struct dht_asked {
 
 static size_t cost_of(const hv_record *record) {
   size_t size = record->key.size + record->subkey.size + record->value.size;
-  return (hv_peer_is_known(&record->signer) ? CHECK_COST : 1) + size / COST_BYTES;
+  return (hv_peer_is_known(&record->signer) ? CHECK_COST : PUT_COST) + size / COST_BYTES;
 }
 
 /* ---- room: how much may be done before the next pause ---- */
@@ -67,7 +70,8 @@ static void put_some(hv_dht *dht, dht_asked *asked, int class, size_t room) {
       continue;
     spent += cost;
     dht->spent[class] += cost;
-    asked->verdicts[asked->at] = hv_store_put(&dht->store, &asked->records[asked->at], &asked->peer, &asked->stands);
+    asked->verdicts[asked->at] =
+        hv_store_put_from(&dht->store, &asked->records[asked->at], &asked->peer, asked->network, &asked->stands);
   }
 }
 
@@ -176,6 +180,7 @@ void dht_asked_store(hv_dht *dht, const hv_event *event) {
   const hv_msg_store *store = &event->msg->u.store;
   dht_asked asked = {
       .request = event->request, .peer = event->request->peer, .records = store->records, .n = store->n_records, .me = store->me};
+  asked.network = hv_contact_network(&event->request->from);
   int class = class_of(dht, &asked.peer);
   for (size_t i = 0; i < asked.n; i++)
     asked.cost += cost_of(&asked.records[i]);
