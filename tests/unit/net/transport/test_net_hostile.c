@@ -457,29 +457,12 @@ static void streams_that_cannot_be_read_or_are_too_slow_are_broken_off(void **st
 /* Asks a server that gives this answer, whatever it is asked. */
 static void ask_one_that_answers(real_node *a, hv_span bytes) {
   raw_peer p;
-  uint16_t port = 0;
-  hv_addr addr = real_addr("/ip4/127.0.0.1/tcp/0");
   raw_start(&p, 0, NULL);
-  hv_door *door;
-  assert_int_equal(hv_grpc_make_server(p.grpc, NULL), HV_OK);
-  assert_int_equal(
-      hv_door_new(&(hv_door_config){.mem = &p.mem, .greeting_ms = 5000, .take = hv_grpc_take, .arg = p.grpc}, &door, NULL), HV_OK);
-  assert_int_equal(hv_door_listen(door, &addr, &port, NULL), HV_OK);
-  hv_grpc_serve(p.grpc);
-  assert_int_equal(hv_door_open(door, NULL), HV_OK);
-  raw_op came = raw_op_new(), read = raw_op_new(), gone = raw_op_new();
-  hv_grpc_call *call = hv_grpc_accept(p.grpc, HV_GRPC_CALL, &came.op);
-  hv_call asked = {.done = real_call_done, .owner = a, .to = {.addr = addr}, .timeout_ms = 5000};
-  asked.to.addr.port = port;
+  hv_call asked = {.done = real_call_done, .owner = a, .to = {.addr = real_addr("/ip4/127.0.0.1/tcp/0")}, .timeout_ms = 5000};
+  asked.to.addr.port = raw_serve(&p);
   real_do(a, real_ask, &asked);
-  assert_true(raw_wait(&p, &came, 5000));
-  assert_true(hv_grpc_call_recv(call, &read.op) && raw_wait(&p, &read, 5000));
-  assert_true(hv_grpc_call_finish(call, hv_grpc_message_new(p.grpc, bytes, NULL), HV_OK, "", 1, &gone.op));
-  assert_true(raw_wait(&p, &gone, 5000));
+  raw_answer(&p, bytes);
   assert_true(real_wait_for(a, HV_EVENT_CALL_DONE, 1, 5000));
-  hv_grpc_call_free(call);
-  hv_door_free(door);
-  hv_grpc_stop_serving(p.grpc);
   raw_stop(&p);
 }
 
