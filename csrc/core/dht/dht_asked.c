@@ -12,9 +12,11 @@ enum {
   ROOM_OF_STRANGERS = ROOM / 4 * 3, /* of that, for peers that core does not know to live */
   TURN = 64,                        /* of one message, before the next has its turn */
   PAUSE_US = 5000,
-  WAITING = 65536, /* of all messages of one queue: 1.7 s of strangers' room */
-  WAITING_OF_PEER = WAITING / 2,
+  WAITING = 65536,      /* of all messages of one queue: 1.7 s of strangers' room */
+  MESSAGE_WEIGHT = 256, /* added to the cost of each that waits, so that they are not too many */
 };
+
+static const char too_many[] = "too many records wait for the check of their signatures: try again later";
 
 /* A STORE whose records have not all been checked. */
 struct dht_asked {
@@ -119,13 +121,46 @@ static dht_asked *keep(hv_dht *dht, const dht_asked *from) {
   return asked;
 }
 
-static int may_wait(const hv_dht *dht, const dht_asked *asked, int class) {
-  size_t all = asked->cost, own = asked->cost;
-  for (const dht_asked *at = dht->asked[class]; at; at = at->next) {
-    all += at->cost;
-    own += hv_peer_equal(&at->peer, &asked->peer) ? at->cost : 0;
+static size_t weight_of(const dht_asked *asked) {
+  return asked->cost + MESSAGE_WEIGHT;
+}
+
+/* Keys cost nothing: those of one network count as one. */
+static int same_origin(const dht_asked *a, const dht_asked *b) {
+  return a->network == b->network && (a->network || hv_peer_equal(&a->peer, &b->peer));
+}
+
+/* The weight of all that waits from the origin of a message. */
+static size_t weight_with(const dht_asked *first, const dht_asked *asked) {
+  size_t weight = 0;
+  for (; first; first = first->next)
+    weight += same_origin(first, asked) ? weight_of(first) : 0;
+  return weight;
+}
+
+/* Refuses messages of the origin with most until the newcomer finds room. False: its own origin would have most. */
+static int make_room(hv_dht *dht, const dht_asked *newcomer, int class) {
+  size_t own = weight_of(newcomer) + weight_with(dht->asked[class], newcomer);
+  for (;;) {
+    size_t all = weight_of(newcomer), most = own;
+    dht_asked **goes = NULL;
+    for (dht_asked **at = &dht->asked[class]; *at; at = &(*at)->next) {
+      size_t weight = weight_with(dht->asked[class], *at);
+      all += weight_of(*at);
+      if (weight > most || (goes && weight == most)) { /* of one origin the last */
+        most = weight;
+        goes = at;
+      }
+    }
+    if (all <= WAITING)
+      return 1;
+    if (!goes)
+      return 0;
+    dht_asked *victim = *goes;
+    *goes = victim->next;
+    hv_env_refuse(dht->env, victim->request, HV_BUSY, too_many);
+    hv_mem_free(victim);
   }
-  return all <= WAITING && own <= WAITING_OF_PEER;
 }
 
 static void add_last(dht_asked **at, dht_asked *asked) {
@@ -160,8 +195,8 @@ static void serve_all(hv_timer *timer, const hv_event *event) {
 }
 
 static void wait(hv_dht *dht, const dht_asked *from, int class) {
-  if (!may_wait(dht, from, class)) {
-    hv_env_refuse(dht->env, from->request, HV_BUSY, "too many records wait for the check of their signatures: try again later");
+  if (!make_room(dht, from, class)) {
+    hv_env_refuse(dht->env, from->request, HV_BUSY, too_many);
     return;
   }
   dht_asked *asked = keep(dht, from);
@@ -170,6 +205,7 @@ static void wait(hv_dht *dht, const dht_asked *from, int class) {
     return;
   }
   if (!dht->asked[DHT_KNOWN] && !dht->asked[DHT_STRANGERS]) {
+    dht->env->timer_clear(dht->env, &dht->asked_timer);
     dht->asked_timer = (hv_timer){.fire = serve_all, .owner = dht};
     dht->env->timer_set(dht->env, &dht->asked_timer, PAUSE_US);
   }
