@@ -58,15 +58,6 @@ void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id) {
   hv_store_owner_ended(&dht->cache, id);
 }
 
-void dht_consider(hv_dht *dht, const hv_peer_id *peer, hv_span addrs) {
-  hv_hash hash;
-  if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)
-    return;
-  hv_route_hash(dht->env, peer, &hash);
-  if (hv_route_wants(&dht->route, peer, &hash))
-    dht_ping(dht, peer, addrs);
-}
-
 /* ---- serving ---- */
 
 static size_t fill_contacts(hv_dht *dht, const hv_msg_find *find, const hv_peer_id *asker, hv_contact *out) {

@@ -149,10 +149,6 @@ int dht_region_bits(const dht_work *work);
 void dht_bound(double bits, hv_hash *out);
 double dht_bits_of(const hv_hash *distance);
 
-/* ---- dht.c ---- */
-/* A node that asks may be worth knowing: it is, if it answers. */
-void dht_consider(hv_dht *dht, const hv_peer_id *peer, hv_span addrs);
-
 /* ---- dht_asked.c ---- */
 /* Answers a STORE, at once or after some steps: no step checks more than 32 signatures, and strangers leave a quarter of the checks
  * to peers that core knows to live. */
@@ -185,5 +181,7 @@ void dht_keep_new_contact(hv_dht *dht, const hv_hash *hash);
 /* Asks a node whether it lives. */
 void dht_ping(hv_dht *dht, const hv_peer_id *id, hv_span addrs);
 void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact);
+/* A node that asks may be worth knowing: it is, if it answers. */
+void dht_consider(hv_dht *dht, const hv_peer_id *peer, hv_span addrs);
 
 #endif
