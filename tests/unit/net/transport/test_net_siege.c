@@ -100,7 +100,8 @@ static void ask_and_take_nothing(int insecure, unsigned networks) {
   assert_true(asked < (size_t)1 << 20);
   size_t one = HV_LOOP_NETWORK_BYTES_MAX, all = HV_LOOP_BYTES_MAX - HV_LOOP_BYTES_MAX / 4;
   size_t wanted = networks * one < all ? networks * one : all;
-  holds(&node, HV_CALLER_BYTES, wanted - 2 * ANSWER, wanted);
+  size_t with_friend = wanted + 2 * ANSWER < all ? wanted + 2 * ANSWER : all;
+  holds(&node, HV_CALLER_BYTES, wanted - 2 * ANSWER, with_friend);
   a_friend_is_served(&node, &friend);
   assert_true(resident() < before + wanted + MAY_GROW);
   for (unsigned k = 0; k < KEYS; k++)
