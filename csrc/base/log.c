@@ -48,10 +48,7 @@ void hv_log_vwrite(hv_log *log, uint64_t time_us, hv_log_level level, const char
   snprintf(record.room, sizeof record.room, "%s", room);
   snprintf(record.event, sizeof record.event, "%s", event);
   vsnprintf(record.text, sizeof record.text, format, args);
-  for (unsigned char *c = (unsigned char *)record.text; *c; c++)
-    if (*c < 0x20 || *c == 0x7f)
-      *c = '?';
-  hv_text_make_utf8(record.text);
+  hv_text_clean(record.text);
 
   pthread_mutex_lock(&log->lock);
   if (log->count == log->room) {

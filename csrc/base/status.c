@@ -60,12 +60,17 @@ static int character(const unsigned char *c) {
   return wrong ? 0 : size;
 }
 
-void hv_text_make_utf8(char *text) {
+/* C0 and DEL, and C1, which are two bytes in UTF-8. */
+static int is_control(const unsigned char *c) {
+  return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
+}
+
+void hv_text_clean(char *text) {
   for (unsigned char *c = (unsigned char *)text; *c;) {
-    int size = character(c);
-    if (size == 0)
-      *c = '?';
-    c += size ? size : 1;
+    int size = character(c), shows = size > 0 && !is_control(c);
+    for (int i = 0; i < (size ? size : 1); i++, c++)
+      if (!shows)
+        *c = '?';
   }
 }
 
@@ -73,7 +78,7 @@ static void status_write(hv_error *err, hv_status status, hv_cause cause, const 
   err->status = status;
   err->cause = cause ? cause : hv_cause_of(status);
   vsnprintf(err->text, sizeof err->text, format, args);
-  hv_text_make_utf8(err->text);
+  hv_text_clean(err->text);
 }
 
 hv_status hv_fail(hv_error *err, hv_status status, const char *format, ...) {

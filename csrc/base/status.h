@@ -6,7 +6,7 @@
  * Errors: HV_OK is 0. A function that can fail returns hv_status. A function with an `hv_error *` (may be NULL) also leaves
  * one sentence there: "what failed: cause; what to do".
  * A program decides by the codes and never by the sentence. docs/reference/error-causes.md lists the causes.
- * Text for a person is always valid UTF-8.
+ * Text for a person is always valid UTF-8 without control characters.
  */
 #ifndef HV_BASE_STATUS_H
 #define HV_BASE_STATUS_H
@@ -99,8 +99,9 @@ const char *hv_cause_name(hv_cause cause);
 /* The cause that follows from a status alone, for example HV_CAUSE_TIMED_OUT; else HV_CAUSE_OTHER. */
 hv_cause hv_cause_of(hv_status status);
 
-/* Makes text UTF-8 in place: each byte that is none becomes '?'. It may have come from a peer, or been cut inside a character. */
-void hv_text_make_utf8(char *text);
+/* Makes text safe to show, in place: each byte that is no UTF-8, or of a control character (C0, DEL, C1), becomes '?'. It may have
+ * come from a peer, or been cut inside a character. hv_fail and the log do it for all that they show. */
+void hv_text_clean(char *text);
 
 /* Writes the sentence into err (borrowed, may be NULL) and returns status: `return hv_fail(err, HV_X, "...");`
  * The cause is the status' own. */

@@ -142,6 +142,11 @@ struct hv_env {
   hv_status (*sign)(hv_env *env, const char *domain, hv_span bytes, uint8_t out[64]);
   int (*verify)(hv_env *env, const hv_peer_id *peer, const char *domain, hv_span bytes,
                 const uint8_t signature[64]); /* true if valid */
+
+  /* Set by core, and asked by the world between steps: true if the peer is known to live, so that places are kept for its calls.
+   * NULL: no peer is. */
+  int (*knows)(void *knower, const hv_peer_id *peer);
+  void *knower;
 };
 
 typedef enum hv_event_kind {

@@ -163,6 +163,8 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
                   config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
   node->parcels.knows = knows;
+  env->knows = knows;
+  env->knower = node;
   *out = node;
   return HV_OK;
 }
@@ -170,6 +172,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
 void hv_node_free(hv_node *node) {
   if (!node)
     return;
+  node->env->knows = NULL;
   hv_progress_registry_fini(&node->progress);
   hv_state_free(node->state);
   hv_allreduce_registry_fini(&node->registry); /* lingering rounds read the averagers' runs */

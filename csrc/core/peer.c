@@ -84,6 +84,27 @@ static int from_base58(hv_span text, uint8_t bytes[BYTES]) {
   return words[0] >> (32 - 8 * (WORDS * 4 - BYTES)) == 0;
 }
 
+int hv_peer_is_weak(const hv_peer_id *peer) {
+  static const uint8_t weak[][32] = {
+      {0},
+      {1},
+      {0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0,
+       0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05},
+      {0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f,
+       0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a},
+  };
+  uint8_t y[32], near_p = peer->key[0]; /* without the sign of x, which does not change the order */
+  memcpy(y, peer->key, sizeof y);
+  y[31] &= 0x7f;
+  for (size_t i = 0; i < sizeof weak / sizeof *weak; i++)
+    if (memcmp(y, weak[i], sizeof y) == 0)
+      return 1;
+  for (size_t i = 1; i < sizeof y; i++)
+    if (y[i] != (i < 31 ? 0xff : 0x7f))
+      return 0;
+  return near_p >= 0xec && near_p <= 0xee; /* p - 1, and p and p + 1, which stand for 0 and 1 */
+}
+
 hv_status hv_peer_parse(hv_span text, hv_peer_id *out, hv_error *err) {
   char quote[HV_QUOTE_MAX];
   for (size_t i = 0; i < text.size; i++)
@@ -107,9 +128,10 @@ hv_status hv_peer_parse(hv_span text, hv_peer_id *out, hv_error *err) {
                       "'%s' is not the ID of an Ed25519 key: expected an ID that begins with 12D3KooW", hv_span_quote(text, quote));
   hv_peer_id peer;
   memcpy(peer.key, bytes + sizeof prefix, sizeof peer.key);
-  if (!hv_peer_is_known(&peer))
+  if (hv_peer_is_weak(&peer))
     return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_ADDRESS,
-                      "'%s' is the ID of a key of zeros, which no peer can have: check the ID", hv_span_quote(text, quote));
+                      "'%s' is the ID of a key for which anybody can sign, so no peer can have it: check the ID",
+                      hv_span_quote(text, quote));
   *out = peer;
   return HV_OK;
 }

@@ -29,6 +29,8 @@ typedef struct hv_hash {
 
 /* True if the ID is not all zero. */
 int hv_peer_is_known(const hv_peer_id *peer);
+/* True for the keys of small order, the zero key among them: anybody can sign for such a key, so no peer may have one. */
+int hv_peer_is_weak(const hv_peer_id *peer);
 /* True if both are the same peer. Inline, because scans of tables use it. */
 static inline int hv_peer_equal(const hv_peer_id *a, const hv_peer_id *b) {
   return memcmp(a->key, b->key, sizeof a->key) == 0;

@@ -214,6 +214,10 @@ static int write_all(int fd, const char *data, size_t size) {
   return 1;
 }
 
+int hv_identity_owner_is_right(uint32_t owner, uint32_t me) {
+  return owner == me || owner == 0 || me == 0;
+}
+
 /* HV_NOT_FOUND (without a sentence): there is no such file. */
 static hv_status load_file(hv_mem *mem, const char *path, hv_identity **out, hv_error *err) {
   uint8_t bytes[FILE_LIMIT + 1];
@@ -232,6 +236,11 @@ static hv_status load_file(hv_mem *mem, const char *path, hv_identity **out, hv_
     status = hv_fail_by(err, HV_PERMISSION, HV_CAUSE_KEY_EXPOSED,
                         "cannot use the identity file: other users may read it (mode %04o); run chmod 600 %s",
                         (unsigned)info.st_mode & 07777, path);
+  else if (!hv_identity_owner_is_right(info.st_uid, geteuid()))
+    status = hv_fail_by(err, HV_PERMISSION, HV_CAUSE_KEY_EXPOSED,
+                        "cannot use the identity file: another user (number %u) owns it and can change it; give the path of a file "
+                        "of your own: %s",
+                        (unsigned)info.st_uid, path);
   else if ((size = read_all(fd, bytes, sizeof bytes)) < 0)
     status = hv_fail(err, HV_IO, "cannot read the identity file: %m; check its permissions: %s", path);
   else if ((status = hv_identity_parse(mem, hv_span_of(bytes, (size_t)size), out, &why)) != HV_OK)
@@ -350,6 +359,8 @@ hv_status hv_identity_sign(const hv_identity *identity, const char *domain, hv_s
 int hv_identity_verify(const hv_peer_id *peer, const char *domain, hv_span bytes, const uint8_t signature[64]) {
   uint8_t small[512];
   size_t size;
+  if (hv_peer_is_weak(peer))
+    return 0;
   enter();
   uint8_t *all = join(domain, bytes, small, sizeof small, &size);
   EVP_MD_CTX *context = EVP_MD_CTX_new();
@@ -499,8 +510,9 @@ static hv_status check(X509 *x509, int64_t now_s, hv_peer_id *out, hv_error *err
         err, HV_DENIED,
         "the certificate has another kind of key (%s), and only Ed25519 is supported; check that the address is a peer's",
         OBJ_nid2sn(OBJ_obj2nid(kind)));
-  if (!key || EVP_PKEY_get_raw_public_key(key, peer.key, &size) != 1 || size != sizeof peer.key || !hv_peer_is_known(&peer))
-    return hv_fail(err, HV_MALFORMED, "the certificate holds no complete Ed25519 key; check that the address is a peer's");
+  if (!key || EVP_PKEY_get_raw_public_key(key, peer.key, &size) != 1 || size != sizeof peer.key || hv_peer_is_weak(&peer))
+    return hv_fail(err, HV_MALFORMED,
+                   "the certificate holds no Ed25519 key that proves an identity; check that the address is a peer's");
   hv_peer_print(&peer, id);
   if (X509_verify(x509, key) != 1)
     return hv_fail(err, HV_DENIED,

@@ -16,9 +16,12 @@ typedef struct hv_identity hv_identity;
 /* The key pair derived from 32 random bytes. NULL: no memory, or libcrypto failed. */
 hv_identity *hv_identity_from_seed(hv_mem *mem, const uint8_t seed[32]);
 
+/* True if a process of the user `me` may trust a file of `owner`: its own, or root's. Root may use any. */
+int hv_identity_owner_is_right(uint32_t owner, uint32_t me);
+
 /* Loads the key from a file. If there is no file, creates the key from seed and writes it there atomically, with mode 0600. The
  * file is a PEM private key ("BEGIN PRIVATE KEY", Ed25519); the protobuf form of libp2p and hivemind is read, too. HV_PERMISSION:
- * other users may read the file. HV_MALFORMED: it is not an Ed25519 key. HV_IO. */
+ * other users may read the file, or another user owns it. HV_MALFORMED: it is not an Ed25519 key. HV_IO. */
 hv_status hv_identity_load(hv_mem *mem, const char *path, const uint8_t seed[32], hv_identity **out, hv_error *err);
 
 /* The key from the bytes of such a file, which are not trusted. HV_MALFORMED with a text, HV_NOMEM, HV_CRYPTO. */

@@ -2,6 +2,7 @@
 #ifndef HV_TESTS_RAW_H
 #define HV_TESTS_RAW_H
 
+#include "net/transport/door.h"
 #include "net/transport/grpc.h"
 
 typedef struct raw_op {
@@ -13,7 +14,9 @@ typedef struct raw_peer {
   hv_mem mem;
   hv_identity *identity;
   hv_grpc *grpc;
+  int insecure;
   hv_grpc_channel *channel;
+  hv_door *door; /* NULL: it serves nobody */
 } raw_peer;
 
 raw_op raw_op_new(void);
@@ -21,6 +24,10 @@ raw_op raw_op_new(void);
 int raw_wait(raw_peer *p, raw_op *op, unsigned ms);
 /* With a channel to `to`, if that is not NULL. */
 void raw_start(raw_peer *p, int insecure, const hv_target *to);
+/* Begins to listen on loopback, and returns the port. */
+uint16_t raw_serve(raw_peer *p);
+/* Waits for the next call, and answers it with these bytes. */
+void raw_answer(raw_peer *p, hv_span bytes);
 void raw_stop(raw_peer *p);
 
 #endif

@@ -50,6 +50,11 @@ static void stream_closed(hv_stream *stream, const hv_event *event) {
   note(stream->owner, event);
 }
 
+static void answer(real_node *node, const hv_event *event) {
+  hv_msg large = {.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of(node->answer.data, node->answer.size)};
+  node->env->reply(node->env, event->request, node->answer.size ? &large : event->msg);
+}
+
 static void step(void *self, const hv_event *event) {
   real_node *node = self;
   if (hv_event_dispatch(event))
@@ -58,7 +63,7 @@ static void step(void *self, const hv_event *event) {
   switch (event->kind) {
   case HV_EVENT_REQUEST:
     if (!node->hold)
-      node->env->reply(node->env, event->request, event->msg);
+      answer(node, event);
     break;
   case HV_EVENT_STREAM_OPENED:
     if (!node->refuse) {
@@ -105,6 +110,12 @@ void real_start(real_node *node, const real_options *options) {
   node->hold = options->hold;
   node->refuse = options->refuse;
   node->keep = options->keep;
+  hv_buf_init(&node->answer, &node->mem, options->answer);
+  uint8_t *room;
+  if (options->answer)
+    assert_int_equal(hv_buf_reserve(&node->answer, options->answer, &room), HV_OK);
+  if (options->answer)
+    memset(room, 'a', node->answer.size = options->answer);
   uint8_t seed[32] = {options->seed};
   node->identity = hv_identity_from_seed(&node->mem, seed);
   node->log = hv_log_new(&node->mem, 256, HV_LOG_DEBUG);
@@ -145,6 +156,7 @@ unsigned real_stop(real_node *node) {
     hv_payload_release(node->kept[i]);
   hv_loop_free(node->loop);
   hv_log_free(node->log);
+  hv_buf_fini(&node->answer);
   hv_identity_free(node->identity);
   assert_int_equal(atomic_load(&node->mem.blocks), 0);
   pthread_cond_destroy(&node->changed);

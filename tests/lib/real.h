@@ -20,6 +20,7 @@ typedef struct real_node {
   hv_target target; /* its id and first address */
   hv_stream_events swallow;
   int hold, refuse;
+  hv_buf answer; /* echoed instead of what was asked, unless it is empty */
 
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -43,6 +44,7 @@ typedef struct real_options {
   unsigned lanes;                                         /* connections of each heavy stream; 0: as the line asks for */
   int deaf;                                               /* listens nowhere */
   int hold;                                               /* keeps requests unanswered */
+  size_t answer;                                          /* answers each request with an echo of so many bytes; 0: with its own */
   int refuse;                                             /* takes no streams */
   int keep;                                               /* holds on to payloads */
   void (*data)(hv_stream *stream, const hv_event *event); /* instead of counting them */

@@ -58,16 +58,6 @@ void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id) {
   hv_store_owner_ended(&dht->cache, id);
 }
 
-/* A node that asks may be worth knowing: it is, if it answers. */
-static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
-  hv_hash hash;
-  if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)
-    return;
-  hv_route_hash(dht->env, &request->peer, &hash);
-  if (hv_route_wants(&dht->route, &request->peer, &hash))
-    dht_ping(dht, &request->peer, addrs);
-}
-
 /* ---- serving ---- */
 
 static size_t fill_contacts(hv_dht *dht, const hv_msg_find *find, const hv_peer_id *asker, hv_contact *out) {
@@ -115,7 +105,7 @@ static void asked_find(hv_dht *dht, const hv_event *event) {
   fill_found(dht, find, &request.peer, contacts, &answer.u.found, &bytes);
   dht->env->reply(dht->env, event->request, &answer);
   hv_mem_free((void *)answer.u.found.records);
-  consider(dht, &request, find->me);
+  dht_consider(dht, &request.peer, find->me);
 }
 
 /* As many as fit: the asker asks for the others alone. */
@@ -133,39 +123,7 @@ static void asked_finds(hv_dht *dht, const hv_event *event) {
   dht->env->reply(dht->env, event->request, &answer);
   while (filled-- > 0)
     hv_mem_free((void *)founds[filled].records);
-  consider(dht, &request, finds->me);
-}
-
-static void asked_store(hv_dht *dht, const hv_event *event) {
-  const hv_msg_store *store = &event->msg->u.store;
-  hv_msg answer = {.kind = HV_MSG_STORED};
-  hv_status *verdicts = hv_mem_array(dht->env->mem, store->n_records, sizeof *verdicts);
-  hv_record newer;
-  size_t n_newer = 0;
-  if (!verdicts) {
-    hv_env_refuse(dht->env, event->request, HV_NOMEM, "this peer has no memory left");
-    return;
-  }
-  for (size_t i = 0; i < store->n_records; i++) {
-    const hv_store_item *stands;
-    if (i > 0 && verdicts[i - 1] == HV_CORRUPT) { /* no honest node hands on what it has not checked itself */
-      verdicts[i] = HV_CORRUPT;
-      continue;
-    }
-    verdicts[i] = hv_store_put(&dht->store, &store->records[i], &event->request->peer, &stands);
-    if (stands && stands->signer && n_newer == 0) { /* one is enough for its owner to count on from there */
-      hv_store_show(&dht->store, stands, &newer);
-      n_newer = newer.ttl_ms > 0;
-      newer.key = hv_span_of(NULL, 0);
-      if (n_newer && store->n_records > 1)
-        n_newer = 0; /* what stands may go with the next record */
-    }
-  }
-  answer.u.stored = (hv_msg_stored){verdicts, store->n_records, &newer, n_newer};
-  hv_request request = *event->request;
-  dht->env->reply(dht->env, event->request, &answer);
-  hv_mem_free(verdicts);
-  consider(dht, &request, store->me);
+  dht_consider(dht, &request.peer, finds->me);
 }
 
 void hv_dht_asked(hv_dht *dht, const hv_event *event) {
@@ -177,7 +135,7 @@ void hv_dht_asked(hv_dht *dht, const hv_event *event) {
   else if (event->msg->kind == HV_MSG_FINDS)
     asked_finds(dht, event);
   else
-    asked_store(dht, event);
+    dht_asked_store(dht, event);
 }
 
 /* ---- life ---- */
@@ -208,7 +166,8 @@ static void default_config(hv_dht_config *c) {
 }
 
 static hv_status init_stores(hv_dht *dht) {
-  hv_store_config cache = {.whole = dht->config.cache, .per_peer = dht->config.cache, .per_signer = dht->config.cache};
+  hv_store_config cache = {
+      .whole = dht->config.cache, .per_peer = dht->config.cache, .per_network = dht->config.cache, .per_signer = dht->config.cache};
   cache.tomb_ms = 1; /* what ended here says nothing about what others keep */
   hv_status status = hv_store_init(&dht->store, dht->env, &dht->config.store);
   if (status == HV_OK && (status = hv_store_init(&dht->cache, dht->env, &cache)) != HV_OK)
@@ -255,6 +214,7 @@ void hv_dht_stop(hv_dht *dht) {
     return;
   dht->stopping = 1;
   dht_keep_stop(dht);
+  dht_asked_end(dht, "this peer is about to end");
   end_all(dht, HV_CANCELLED, "this node is shutting down");
   hv_asker_close(&dht->asker);
 }
@@ -264,6 +224,7 @@ void hv_dht_free(hv_dht *dht) {
     return;
   dht->stopping = 1;
   dht_keep_stop(dht);
+  dht_asked_end(dht, NULL);
   end_all(dht, HV_CLOSED, "the node has ended");
   dht_published_fini(dht);
   hv_asker_fini(&dht->asker);

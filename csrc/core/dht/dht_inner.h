@@ -2,9 +2,10 @@
  *
  * Room: core. Private to the dht*.c files; core/dht/dht.h is the contract.
  * Owner and thread: those of dht.h.
- * dht.c: the node's life, and its answers to questions. dht_work.c: what stores and gets share (lookups, regions).
- * dht_get.c, dht_put.c: the two kinds of op, which dht_work.c calls through dht_work_ops. dht_ping.c: questions to new nodes.
- * dht_published.c: the records that this node republishes. dht_keep.c: refresh, retries, republishing, replication.
+ * dht.c: the node's life, and its answers to questions. dht_asked.c: records that others bring. dht_work.c: what stores and gets
+ * share (lookups, regions). dht_get.c, dht_put.c: the two kinds of op, which dht_work.c calls through dht_work_ops. dht_ping.c:
+ * questions to new nodes. dht_published.c: the records that this node republishes. dht_keep.c: refresh, retries, republishing,
+ * replication.
  */
 #ifndef HV_CORE_DHT_INNER_H
 #define HV_CORE_DHT_INNER_H
@@ -18,6 +19,7 @@
 #define DHT_PUBLISHED_MAX 65536
 
 typedef struct hv_dht_work dht_work;
+typedef struct dht_asked dht_asked; /* dht_asked.c */
 
 /* A node to which a store is offered. */
 typedef struct dht_target {
@@ -93,6 +95,9 @@ struct hv_dht_work {
   dht_target targets[]; /* DHT_TARGETS_MAX for a store, none for a get */
 };
 
+/* Peers that bring records: those that core does not know to live, and the others. */
+enum { DHT_STRANGERS, DHT_KNOWN, DHT_CLASSES };
+
 struct hv_dht {
   hv_env *env;
   hv_dht_config config;
@@ -117,6 +122,10 @@ struct hv_dht {
   uint64_t salt[2];
   dht_published *published[DHT_PUBLISHED_CHAINS];
   size_t n_published, publish_at;
+  dht_asked *asked[DHT_CLASSES]; /* STOREs that wait for their check, the next one first */
+  hv_timer asked_timer;
+  uint64_t spent_us; /* start of the time in which `spent` was spent */
+  size_t spent[DHT_CLASSES];
 };
 
 /* ---- dht_work.c ---- */
@@ -139,6 +148,13 @@ int dht_region_bits(const dht_work *work);
 /* *out: the distance whose -log2 is bits; bits <= 0: the largest. dht_bits_of is the inverse. */
 void dht_bound(double bits, hv_hash *out);
 double dht_bits_of(const hv_hash *distance);
+
+/* ---- dht_asked.c ---- */
+/* Answers a STORE, at once or after some steps: no step checks more than 32 signatures, and strangers leave a quarter of the checks
+ * to peers that core knows to live. */
+void dht_asked_store(hv_dht *dht, const hv_event *event);
+/* Drops the STOREs that wait. They are refused with this reason; NULL: the world has ended. */
+void dht_asked_end(hv_dht *dht, const char *why);
 
 /* ---- dht_put.c ---- */
 /* Starts a republication. HV_NOMEM, or the status of the signature: not started. */
@@ -165,5 +181,7 @@ void dht_keep_new_contact(hv_dht *dht, const hv_hash *hash);
 /* Asks a node whether it lives. */
 void dht_ping(hv_dht *dht, const hv_peer_id *id, hv_span addrs);
 void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact);
+/* A node that asks may be worth knowing: it is, if it answers. */
+void dht_consider(hv_dht *dht, const hv_peer_id *peer, hv_span addrs);
 
 #endif

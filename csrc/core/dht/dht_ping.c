@@ -16,3 +16,12 @@ void dht_ping(hv_dht *dht, const hv_peer_id *id, hv_span addrs) {
 void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact) {
   dht_ping(dht, &contact->id, hv_span_of(contact->addrs, contact->addrs_size));
 }
+
+void dht_consider(hv_dht *dht, const hv_peer_id *peer, hv_span addrs) {
+  hv_hash hash;
+  if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)
+    return;
+  hv_route_hash(dht->env, peer, &hash);
+  if (hv_route_wants(&dht->route, peer, &hash))
+    dht_ping(dht, peer, addrs);
+}

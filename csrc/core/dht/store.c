@@ -25,6 +25,7 @@ hv_status hv_store_init(hv_store *store, hv_env *env, const hv_store_config *con
     c->tomb_ms = 3600000;
   default_quota(&c->whole, 65536, (size_t)256 << 20);
   default_quota(&c->per_peer, c->whole.records / 4 + 1, c->whole.bytes / 4 + 1);
+  default_quota(&c->per_network, c->whole.records / 2 + 1, c->whole.bytes / 2 + 1);
   default_quota(&c->per_signer, c->whole.records / 16 + 1, c->whole.bytes / 16 + 1);
   env->random(env, store->salt, sizeof store->salt);
   store->keys_room = store->items_room = store->accounts_room = store->ends_room = FIRST_ROOM;
@@ -67,9 +68,13 @@ static hv_store_item **item_at(const hv_store *store, const hv_hash *place, cons
   return at;
 }
 
-static hv_store_account **account_at(const hv_store *store, const hv_peer_id *id, int signer) {
-  hv_store_account **at = &store->accounts[hash_bytes(store, (uint64_t)signer, id->key, 32) & (store->accounts_room - 1)];
-  while (*at && ((*at)->signer != signer || !hv_peer_equal(&(*at)->id, id)))
+static uint64_t account_hash(const hv_store *store, const hv_peer_id *id, uint64_t network, hv_store_kind kind) {
+  return hash_bytes(store, network ^ (uint64_t)kind, id->key, 32);
+}
+
+static hv_store_account **account_at(const hv_store *store, const hv_peer_id *id, uint64_t network, hv_store_kind kind) {
+  hv_store_account **at = &store->accounts[account_hash(store, id, network, kind) & (store->accounts_room - 1)];
+  while (*at && ((*at)->kind != kind || (*at)->network != network || !hv_peer_equal(&(*at)->id, id)))
     at = &(*at)->next;
   return at;
 }
@@ -123,7 +128,7 @@ static void grow_accounts(hv_store *store) {
   for (size_t i = 0; i < store->accounts_room; i++)
     for (hv_store_account *account = store->accounts[i], *next; account; account = next) {
       next = account->next;
-      size_t to = hash_bytes(store, account->signer, account->id.key, 32) & (room - 1);
+      size_t to = account_hash(store, &account->id, account->network, account->kind) & (room - 1);
       account->next = chains[to];
       chains[to] = account;
     }
@@ -177,11 +182,11 @@ static int holds_more(const hv_heap_node *a, const hv_heap_node *b) {
 
 static void give_to(hv_store_item *item, hv_store_account *bringer) {
   item->bringer = bringer;
-  hv_heap_add(&bringer->soonest, &item->brought, ends_sooner);
+  hv_heap_add(&bringer->below, &item->brought, ends_sooner);
 }
 
 static void take_from_bringer(hv_store_item *item) {
-  hv_heap_remove(&item->bringer->soonest, &item->brought, ends_sooner);
+  hv_heap_remove(&item->bringer->below, &item->brought, ends_sooner);
 }
 
 static void set_end(hv_store *store, hv_store_item *item, uint64_t end_us) {
@@ -193,19 +198,26 @@ static void set_end(hv_store *store, hv_store_item *item, uint64_t end_us) {
 
 /* ---- accounts ---- */
 
+/* Where an account stands among others; NULL: a signer's, which stands nowhere. */
+static hv_heap_node **ranks_of(hv_store *store, hv_store_account *account) {
+  return account->kind == HV_STORE_NETWORK ? &store->fullest : account->kind == HV_STORE_BRINGER ? &account->home->below : NULL;
+}
+
 /* What an account holds has changed. */
 static void rank(hv_store *store, hv_store_account *account) {
-  if (account->signer)
+  hv_heap_node **ranks = ranks_of(store, account);
+  if (!ranks)
     return;
   double records = (double)account->records / (double)store->config.whole.records;
   double bytes = (double)account->bytes / (double)store->config.whole.bytes;
-  hv_heap_remove(&store->fullest, &account->rank, holds_more);
+  hv_heap_remove(ranks, &account->rank, holds_more);
   account->share = records > bytes ? records : bytes;
-  hv_heap_add(&store->fullest, &account->rank, holds_more);
+  hv_heap_add(ranks, &account->rank, holds_more);
 }
 
-static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, int signer) {
-  hv_store_account **at = account_at(store, id, signer);
+static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, uint64_t network, hv_store_kind kind,
+                                      hv_store_account *home) {
+  hv_store_account **at = account_at(store, id, network, kind);
   if (*at)
     return *at;
   *at = hv_mem_zalloc(store->env->mem, sizeof **at);
@@ -213,9 +225,11 @@ static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, int
     return NULL;
   hv_store_account *account = *at;
   account->id = *id;
-  account->signer = (uint8_t)signer;
-  if (!signer)
-    hv_heap_add(&store->fullest, &account->rank, holds_more);
+  account->network = network;
+  account->kind = kind;
+  account->home = home;
+  if (ranks_of(store, account))
+    hv_heap_add(ranks_of(store, account), &account->rank, holds_more);
   store->n_accounts++;
   grow_accounts(store);
   return account;
@@ -224,29 +238,38 @@ static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, int
 static void close_if_empty(hv_store *store, hv_store_account *account) {
   if (!account || account->records)
     return;
-  hv_store_account **at = account_at(store, &account->id, account->signer);
+  hv_store_account **at = account_at(store, &account->id, account->network, account->kind), *home = account->home;
+  if (account->kind == HV_STORE_NETWORK && account->below)
+    return; /* a bringer's account was just opened */
   *at = account->next;
-  if (!account->signer)
-    hv_heap_remove(&store->fullest, &account->rank, holds_more);
+  if (ranks_of(store, account))
+    hv_heap_remove(ranks_of(store, account), &account->rank, holds_more);
   store->n_accounts--;
   hv_mem_free(account);
+  close_if_empty(store, home);
 }
 
-static void charge(hv_store *store, hv_store_account *account, size_t size) {
-  if (account) {
-    account->records++;
-    account->bytes += size;
+static hv_store_account *open_bringer(hv_store *store, const hv_peer_id *id, uint64_t network) {
+  static const hv_peer_id nobody;
+  hv_store_account *home = open_account(store, network ? &nobody : id, network, HV_STORE_NETWORK, NULL);
+  hv_store_account *bringer = home ? open_account(store, id, network, HV_STORE_BRINGER, home) : NULL;
+  if (!bringer)
+    close_if_empty(store, home);
+  return bringer;
+}
+
+/* Adds records and bytes, either of which may be a negative number's, to an account and to its network's. */
+static void charge(hv_store *store, hv_store_account *account, size_t records, size_t bytes) {
+  for (; account; account = account->home) {
+    account->records += records;
+    account->bytes += bytes;
     rank(store, account);
   }
 }
 
 static void discharge(hv_store *store, hv_store_account *account, size_t size) {
-  if (account) {
-    account->records--;
-    account->bytes -= size;
-    rank(store, account);
-    close_if_empty(store, account);
-  }
+  charge(store, account, 0 - (size_t)1, 0 - size);
+  close_if_empty(store, account);
 }
 
 /* ---- items ---- */
@@ -296,10 +319,8 @@ static void set_size(hv_store *store, hv_store_item *item, size_t size) {
   item->size = (uint32_t)size;
   item->key->bytes += size - before;
   store->bytes += size - before;
-  item->bringer->bytes += size - before;
-  rank(store, item->bringer);
-  if (item->signer)
-    item->signer->bytes += size - before;
+  charge(store, item->bringer, 0, size - before);
+  charge(store, item->signer, 0, size - before);
 }
 
 /* A signed record leaves its version behind; an unsigned one nothing. */
@@ -351,27 +372,6 @@ uint64_t hv_store_expire(hv_store *store) {
 
 /* ---- room ---- */
 
-static hv_store_account *fullest_here(const hv_store_key *key) {
-  hv_store_account *most = NULL;
-  for (hv_store_item *item = key->items; item; item = item->next)
-    item->bringer->here = 0;
-  for (hv_store_item *item = key->items; item; item = item->next) {
-    item->bringer->here += item->size;
-    if (!most || item->bringer->here > most->here)
-      most = item->bringer;
-  }
-  return most;
-}
-
-/* Of one bringer's items in one key the one that would end soonest. */
-static hv_store_item *soonest_here(const hv_store_account *bringer, const hv_store_key *key) {
-  hv_store_item *first = NULL;
-  for (hv_store_item *item = key->items; item; item = item->next)
-    if (item->bringer == bringer && (!first || item->end_us < first->end_us))
-      first = item;
-  return first;
-}
-
 static int key_is_over(const hv_store_key *key) {
   return key->n > HV_STORE_KEY_RECORDS_MAX || key->bytes > HV_STORE_KEY_BYTES_MAX;
 }
@@ -385,21 +385,58 @@ static void evict(hv_store *store, hv_store_item *victim) {
   store->evicted++;
 }
 
+/* The item of a full key that has to go: of the network that has most in it, and there of the bringer that has most, the one that
+ * ends soonest. Where a subkey is signed, the key is a dictionary of peers' own records: then all unsigned ones go first, and
+ * *among_unsigned is true. */
+static hv_store_item *victim_here(const hv_store_key *key, int *among_unsigned) {
+  int by_number = key->n > HV_STORE_KEY_RECORDS_MAX, owned = 0, any_unsigned = 0;
+  hv_store_account *home = NULL, *bringer = NULL;
+  hv_store_item *first = NULL;
+  for (hv_store_item *item = key->items; item; item = item->next) {
+    item->bringer->here = item->bringer->home->here = 0;
+    owned |= item->signer && item->has_subkey;
+    any_unsigned |= !item->signer;
+  }
+  *among_unsigned = owned && any_unsigned;
+  for (hv_store_item *item = key->items; item; item = item->next) {
+    if (*among_unsigned && item->signer)
+      continue;
+    item->bringer->here += by_number ? 1 : item->size;
+    item->bringer->home->here += by_number ? 1 : item->size;
+    if (!home || item->bringer->home->here > home->here)
+      home = item->bringer->home;
+  }
+  for (hv_store_item *item = key->items; item; item = item->next)
+    if (item->bringer->home == home && item->bringer->here > (bringer ? bringer->here : 0))
+      bringer = item->bringer;
+  for (hv_store_item *item = key->items; item; item = item->next)
+    if (item->bringer == bringer && !(*among_unsigned && item->signer) && (!first || item->end_us < first->end_us))
+      first = item;
+  return first;
+}
+
 /* The newcomer stands already; 0: it must go itself, because its bringer holds most. */
 static int store_make_room(hv_store *store, hv_store_item *newcomer) {
   while (key_is_over(newcomer->key)) {
-    hv_store_account *most = fullest_here(newcomer->key);
-    if (most == newcomer->bringer)
+    int among_unsigned;
+    hv_store_item *victim = victim_here(newcomer->key, &among_unsigned);
+    if (victim->bringer == newcomer->bringer && !(among_unsigned && newcomer->signer))
       return 0;
-    evict(store, soonest_here(most, newcomer->key));
+    evict(store, victim);
   }
   while (whole_is_over(store)) {
-    hv_store_account *most = HOLDER(hv_store_account, rank, store->fullest);
+    hv_store_account *home = HOLDER(hv_store_account, rank, store->fullest);
+    hv_store_account *most = HOLDER(hv_store_account, rank, home->below);
     if (most == newcomer->bringer)
       return 0;
-    evict(store, HOLDER(hv_store_item, brought, most->soonest));
+    evict(store, HOLDER(hv_store_item, brought, most->below));
   }
   return 1;
+}
+
+/* The account that a bringer shares with others; NULL: it is a network of its own. */
+static const hv_store_account *shared_home(const hv_store_account *bringer) {
+  return bringer->network ? bringer->home : NULL;
 }
 
 static int store_over(const hv_store_account *account, const hv_store_quota *quota) {
@@ -461,8 +498,8 @@ static void link_item(hv_store *store, const hv_hash *place, const hv_record *re
   key->bytes += item->size;
   store->bytes += item->size;
   give_to(item, item->bringer);
-  charge(store, item->bringer, item->size);
-  charge(store, item->signer, item->size);
+  charge(store, item->bringer, 1, item->size);
+  charge(store, item->signer, 1, item->size);
   store->n_items++;
   set_slot(store, store->n_items, item);
   sift(store, item->slot);
@@ -470,15 +507,15 @@ static void link_item(hv_store *store, const hv_hash *place, const hv_record *re
 }
 
 static hv_status store_add(hv_store *store, const hv_hash *place, const hv_record *record, const hv_peer_id *bringer,
-                           uint64_t end_us) {
+                           uint64_t network, uint64_t end_us) {
   hv_store_item *item = room_for_one(store) ? new_item(store, record) : NULL;
   if (!item)
     return HV_NOMEM;
   int is_signed = hv_peer_is_known(&record->signer);
   item->end_us = end_us;
   item->key = open_key(store, place, record->key);
-  item->bringer = open_account(store, bringer, 0);
-  item->signer = is_signed ? open_account(store, &record->signer, 1) : NULL;
+  item->bringer = open_bringer(store, bringer, network);
+  item->signer = is_signed ? open_account(store, &record->signer, 0, HV_STORE_SIGNER, NULL) : NULL;
   if (!item->key || !item->bringer || (is_signed && !item->signer)) {
     if (item->key)
       drop_key_if_empty(store, item->key);
@@ -489,8 +526,8 @@ static hv_status store_add(hv_store *store, const hv_hash *place, const hv_recor
     return HV_NOMEM;
   }
   link_item(store, place, record, item);
-  if (!store_over(item->bringer, &store->config.per_peer) && !store_over(item->signer, &store->config.per_signer) &&
-      store_make_room(store, item))
+  if (!store_over(item->bringer, &store->config.per_peer) && !store_over(shared_home(item->bringer), &store->config.per_network) &&
+      !store_over(item->signer, &store->config.per_signer) && store_make_room(store, item))
     return HV_OK;
   store->refused++;
   remove_item(store, item);
@@ -502,17 +539,18 @@ static int may_add(const hv_store_account *account, size_t records, size_t bytes
 }
 
 /* In place: the old one stands until the new one is sure. */
-static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer,
+static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer, uint64_t network,
                          uint64_t end_us) {
   size_t size = hv_record_size(record), grows = size > item->size ? size - item->size : 0;
   uint8_t *value = hv_mem_alloc(store->env->mem, record->value.size);
-  hv_store_account *account = value ? open_account(store, bringer, 0) : NULL;
-  int same = account == item->bringer;
+  hv_store_account *account = value ? open_bringer(store, bringer, network) : NULL;
+  int same = account == item->bringer, at_home = account && account->home == item->bringer->home;
   if (!account) {
     hv_mem_free(value);
     return HV_NOMEM;
   }
   if (!may_add(account, same ? 0 : 1, same ? grows : size, &store->config.per_peer) ||
+      !may_add(shared_home(account), at_home ? 0 : 1, at_home ? grows : size, &store->config.per_network) ||
       !may_add(item->signer, 0, grows, &store->config.per_signer)) {
     hv_mem_free(value);
     close_if_empty(store, account);
@@ -530,7 +568,7 @@ static hv_status replace(hv_store *store, hv_store_item *item, const hv_record *
   item->lease_ms = record->lease_ms;
   memcpy(item->signature, record->signature, sizeof item->signature);
   take_from_bringer(item);
-  charge(store, account, item->size);
+  charge(store, account, 1, item->size);
   discharge(store, item->bringer, item->size);
   give_to(item, account);
   set_size(store, item, size);
@@ -547,11 +585,11 @@ static int same_value(const hv_store_item *item, const hv_record *record) {
 }
 
 static hv_status put_unsigned(hv_store *store, hv_store_item *item, const hv_record *record, const hv_peer_id *bringer,
-                              uint64_t end_us) {
+                              uint64_t network, uint64_t end_us) {
   uint64_t slack = HV_STORE_SLACK_MS * UINT64_C(1000);
   if (same_value(item, record) && end_us <= item->end_us + slack)
     return HV_OK;
-  return end_us > item->end_us ? replace(store, item, record, bringer, end_us) : HV_EXISTS;
+  return end_us > item->end_us ? replace(store, item, record, bringer, network, end_us) : HV_EXISTS;
 }
 
 /* The very record that is kept, or was: 1, and no signature needs to be looked at again. */
@@ -561,7 +599,7 @@ static int is_the_same(const hv_store_item *item, const hv_record *record) {
 }
 
 static hv_status put_signed(hv_store *store, const hv_hash *place, hv_store_item *item, const hv_record *record,
-                            const hv_peer_id *bringer, uint64_t end_us) {
+                            const hv_peer_id *bringer, uint64_t network, uint64_t end_us) {
   int in_person = hv_peer_equal(&record->signer, bringer);
   if (is_the_same(item, record)) {
     if (in_person)
@@ -572,10 +610,11 @@ static hv_status put_signed(hv_store *store, const hv_hash *place, hv_store_item
     return HV_EXISTS;
   if (!hv_record_verify(store->env, place, record))
     return HV_CORRUPT;
-  return replace(store, item, record, bringer, end_us);
+  return replace(store, item, record, bringer, network, end_us);
 }
 
-hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands) {
+hv_status hv_store_put_from(hv_store *store, const hv_record *record, const hv_peer_id *bringer, uint64_t network,
+                            const hv_store_item **stands) {
   hv_hash place;
   hv_status status = hv_record_check(record, NULL);
   if (stands)
@@ -592,12 +631,16 @@ hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_i
   int is_signed = hv_peer_is_known(&record->signer);
   if (!item)
     return is_signed && !hv_record_verify(store->env, &place, record) ? HV_CORRUPT
-                                                                      : store_add(store, &place, record, bringer, end_us);
-  status =
-      is_signed ? put_signed(store, &place, item, record, bringer, end_us) : put_unsigned(store, item, record, bringer, end_us);
+                                                                      : store_add(store, &place, record, bringer, network, end_us);
+  status = is_signed ? put_signed(store, &place, item, record, bringer, network, end_us)
+                     : put_unsigned(store, item, record, bringer, network, end_us);
   if (status == HV_EXISTS && stands)
     *stands = item;
   return status;
+}
+
+hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands) {
+  return hv_store_put_from(store, record, bringer, 0, stands);
 }
 
 /* ---- reading ---- */

@@ -3,7 +3,8 @@
  * Room: core (uses env, record, heap).
  * Owner: dht; it owns all bytes that it keeps.
  * Thread: the hive thread only. Its only clock is this node's own.
- * Limits: of the whole store, of each key (HV_STORE_KEY_*), and of each peer and signer (hv_store_config), in records and bytes.
+ * Limits: of the whole store, of each key (HV_STORE_KEY_*), and of each peer, network and signer (hv_store_config), in records and
+ * bytes.
  * A put costs log n, except in a key that is full, whose records are scanned.
  * Rules: docs/design/dht.md, "Records that a node keeps": times, the winner of two records, replays, quotas.
  */
@@ -31,25 +32,31 @@ typedef struct hv_store_quota {
 
 typedef struct hv_store_config {
   /* 0 selects the default in parentheses. */
-  uint32_t ttl_max_ms;       /* longest lifetime (an hour) */
-  uint32_t tomb_ms;          /* lifetime of a tombstone (an hour) */
-  hv_store_quota whole;      /* of the store (65,536 records, 256 MiB) */
-  hv_store_quota per_peer;   /* of one bringer (a quarter of whole) */
-  hv_store_quota per_signer; /* of one signer (a sixteenth of whole) */
+  uint32_t ttl_max_ms;        /* longest lifetime (an hour) */
+  uint32_t tomb_ms;           /* lifetime of a tombstone (an hour) */
+  hv_store_quota whole;       /* of the store (65,536 records, 256 MiB) */
+  hv_store_quota per_peer;    /* of one bringer (a quarter of whole) */
+  hv_store_quota per_network; /* of all bringers of a network (half of whole) */
+  hv_store_quota per_signer;  /* of one signer (a sixteenth of whole) */
   /* An additional check (may be NULL): HV_OK, or the reason for a refusal. Borrows the record. */
   hv_status (*accept)(void *arg, const hv_hash *place, const hv_record *record);
   void *arg;
 } hv_store_config;
 
-/* A peer's use of the store, as bringer (the peer that sent a record) or as signer. */
+/* A bringer is the peer that sent a record, from one network. A bringer without a network is a network of its own. */
+typedef enum hv_store_kind { HV_STORE_BRINGER, HV_STORE_NETWORK, HV_STORE_SIGNER } hv_store_kind;
+
+/* The use that a bringer, a network or a signer makes of the store. */
 struct hv_store_account {
   hv_store_account *next; /* in its chain */
-  hv_peer_id id;
-  uint8_t signer;              /* 1: counts records that it signed; 0: records that it brought */
+  hv_peer_id id;          /* unknown: of a network */
+  uint64_t network;
+  hv_store_kind kind;
   size_t records, bytes, here; /* here: scratch, records or bytes within one key */
-  double share;                /* of a bringer: its part of the store, the larger of records and bytes */
-  hv_heap_node rank;           /* place among bringers, by share */
-  hv_heap_node *soonest;       /* heap of the records that it brought, by end */
+  double share;                /* of a bringer or network: its part of the store, the larger of records and bytes */
+  hv_heap_node rank;           /* place among the bringers of its network, or among networks, by share */
+  hv_heap_node *below;         /* of a bringer: heap of its records, by end; of a network: heap of its bringers, by share */
+  hv_store_account *home;      /* of a bringer: its network */
 };
 
 /* A record, or its tombstone: the version of a signed record that has ended. */
@@ -91,7 +98,7 @@ struct hv_store {
   hv_store_account **accounts;
   size_t keys_room, items_room, accounts_room;
   size_t n_keys, n_items, n_accounts, n_dead, bytes;
-  hv_heap_node *fullest; /* heap of the bringers, the largest share first */
+  hv_heap_node *fullest; /* heap of the networks, the largest share first */
   hv_store_item **ends;  /* a binary heap by end_us, from slot 1 */
   size_t ends_room;
   uint64_t evicted, refused;
@@ -103,7 +110,10 @@ void hv_store_fini(hv_store *store);
 
 /* Keeps a copy of a record that `bringer` sent (this node itself for its own records). HV_OK: it is kept, or was already.
  * HV_EXISTS: a newer record is there; *stands (may be NULL) is that record if the signer is the same. HV_CORRUPT: invalid
- * signature. HV_TOO_LARGE, HV_INVALID, HV_DENIED as in record.h. HV_BUDGET: a quota. HV_NOMEM. The status of `accept`. */
+ * signature. HV_TOO_LARGE, HV_INVALID, HV_DENIED as in record.h. HV_BUDGET: a quota. HV_NOMEM. The status of `accept`.
+ * hv_store_put_from names the network from which it came (core/peers/contact.h); hv_store_put, and network 0, none. */
+hv_status hv_store_put_from(hv_store *store, const hv_record *record, const hv_peer_id *bringer, uint64_t network,
+                            const hv_store_item **stands);
 hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands);
 
 /* The first item of a key, or NULL; ->next leads to the others. Borrowed until the next put or expire. */

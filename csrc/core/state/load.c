@@ -31,7 +31,7 @@ static void load_end(hv_loader *l, hv_status status, const char *format, ...) {
   va_start(args, format);
   vsnprintf(l->text, sizeof l->text, format, args);
   va_end(args);
-  hv_text_make_utf8(l->text);
+  hv_text_clean(l->text);
   l->phase = LOAD_ENDING;
   l->status = status;
   hv_dht_cancel(l->dht, &l->op);

@@ -643,12 +643,16 @@ static hv_status set_announce(hv_hive *hive, const parsed *announce, hv_error *e
   return HV_OK;
 }
 
-static void tell_where(hv_hive *hive) {
+static void tell_where(hv_hive *hive, int insecure) {
   char who[HV_PEER_TEXT_MAX], where[HV_ADDR_TEXT_MAX] = "no address: it only dials out";
   hv_addr first;
   size_t n = hv_hive_addrs(hive, &first, 1);
   if (n)
     hv_addr_print_short(&first, where);
+  if (insecure)
+    hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "insecure",
+                 "this peer runs without TLS (insecure=True): any program can claim to be any peer, and read and change all that "
+                 "is sent; use it on this machine only");
   hv_log_write(hive->log, hv_clock_us(), HV_LOG_INFO, "hive", "started", "peer %s listens at %s%s",
                hv_peer_print(hv_hive_peer(hive), who), where, n > 1 ? " and more" : "");
 }
@@ -670,12 +674,16 @@ const char *hv_grpc_version(void) {
   return hv_grpc_loaded();
 }
 
+void hv_hive_quiet(void) {
+  hv_grpc_hush_first();
+}
+
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err) {
   enum { LOG_RECORDS = 1024 };
-  if (hv_grpc_orphaned())
+  if (hv_grpc_orphaned(HV_GRPC_TASKS))
     return hv_fail(err, HV_FORKED,
                    "cannot start a node: this process was forked from one that had a node, and gRPC does not survive that; start "
-                   "the node in a spawned process, or fork before the first node");
+                   "the node in a spawned process, or fork before the first node (without /proc, start one node in a process)");
   hv_mem *mem = hv_mem_new(NULL, config->memory_limit ? config->memory_limit : HV_MEM_UNLIMITED);
   hv_hive *hive = mem ? hv_mem_zalloc(mem, sizeof *hive) : NULL;
   if (!hive) {
@@ -710,7 +718,7 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   hv_mem_free(announce.targets);
   hv_mem_free(initial.targets);
   if (status == HV_OK) {
-    tell_where(hive);
+    tell_where(hive, config->insecure);
     *out = hive;
   } else
     free_hive(hive);

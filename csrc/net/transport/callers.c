@@ -1,24 +1,43 @@
 #include "net/transport/callers.h"
 
+#include "net/transport/guests.h"
 #include "net/transport/loop.h"
 
 #include <string.h>
 
+static const struct {
+  size_t peer, network, all;
+} limits[HV_CALLER_KINDS] = {
+    [HV_CALLER_CALLS] = {HV_LOOP_PEER_CALLS_MAX, HV_LOOP_NETWORK_CALLS_MAX, HV_LOOP_CALLS_MAX},
+    [HV_CALLER_STREAMS] = {HV_LOOP_PEER_STREAMS_MAX, HV_LOOP_NETWORK_STREAMS_MAX, HV_LOOP_STREAMS_MAX},
+    [HV_CALLER_BYTES] = {HV_LOOP_PEER_BYTES_MAX, HV_LOOP_NETWORK_BYTES_MAX, HV_LOOP_BYTES_MAX},
+};
+
 void hv_callers_init(hv_callers *callers, hv_mem *mem) {
   memset(callers, 0, sizeof *callers);
   callers->mem = mem;
+  hv_ring_init(&callers->yielding);
+}
+
+/* ---- accounts ---- */
+
+static int holds_nothing(const hv_caller *account) {
+  for (int kind = 0; kind < HV_CALLER_KINDS; kind++)
+    if (account->held[kind])
+      return 0;
+  return 1;
 }
 
 static void sweep(hv_callers *callers, int all) {
   for (size_t b = 0; b < HV_CALLER_BUCKETS; b++)
     for (hv_caller **at = &callers->buckets[b]; *at;) {
-      hv_caller *caller = *at;
-      if (!all && caller->calls + caller->streams) {
-        at = &caller->next;
+      hv_caller *account = *at;
+      if (!all && !holds_nothing(account)) {
+        at = &account->next;
         continue;
       }
-      *at = caller->next;
-      hv_mem_free(caller);
+      *at = account->next;
+      hv_mem_free(account);
     }
 }
 
@@ -30,48 +49,129 @@ void hv_callers_sweep(hv_callers *callers) {
   sweep(callers, 0);
 }
 
-static hv_caller *find(hv_callers *callers, const hv_peer_id *peer) {
-  hv_caller **bucket = &callers->buckets[(peer->key[0] ^ peer->key[7] ^ peer->key[31]) % HV_CALLER_BUCKETS];
-  for (hv_caller *caller = *bucket; caller; caller = caller->next)
-    if (hv_peer_equal(&caller->peer, peer))
-      return caller;
-  hv_caller *caller = hv_mem_zalloc(callers->mem, sizeof *caller);
-  if (caller) {
-    caller->peer = *peer;
-    caller->next = *bucket;
-    *bucket = caller;
+static hv_caller *find(hv_callers *callers, const hv_peer_id *peer, uint64_t network) {
+  size_t at = peer->key[0] ^ peer->key[7] ^ peer->key[31] ^ (network ^ network >> 8 ^ network >> 16);
+  hv_caller **bucket = &callers->buckets[at % HV_CALLER_BUCKETS];
+  for (hv_caller *account = *bucket; account; account = account->next)
+    if (account->network == network && hv_peer_equal(&account->peer, peer))
+      return account;
+  hv_caller *account = hv_mem_zalloc(callers->mem, sizeof *account);
+  if (account) {
+    account->peer = *peer;
+    account->network = network;
+    account->next = *bucket;
+    *bucket = account;
   }
-  return caller;
+  return account;
 }
 
-hv_caller *hv_callers_call(hv_callers *callers, const hv_peer_id *peer) {
-  hv_caller *caller = callers->calls < HV_LOOP_CALLS_MAX ? find(callers, peer) : NULL;
-  if (!caller || caller->calls >= HV_LOOP_PEER_CALLS_MAX)
-    return NULL;
-  callers->calls++;
-  caller->calls++;
-  return caller;
+/* The network that yields most of one kind; NULL: none yields anything. */
+static hv_caller *crowd_of(hv_callers *callers, hv_caller_kind kind) {
+  hv_caller *most = NULL;
+  for (size_t b = 0; b < HV_CALLER_BUCKETS; b++)
+    for (hv_caller *account = callers->buckets[b]; account; account = account->next)
+      if (account->network && account->yields[kind] > (most ? most->yields[kind] : 0))
+        most = account;
+  return most;
 }
 
-hv_caller *hv_callers_stream(hv_callers *callers, const hv_peer_id *peer) {
-  hv_caller *caller = callers->streams < HV_LOOP_STREAMS_MAX ? find(callers, peer) : NULL;
-  if (!caller || caller->streams >= HV_LOOP_PEER_STREAMS_MAX)
-    return NULL;
-  callers->streams++;
-  caller->streams++;
-  return caller;
+/* ---- slips ---- */
+
+void hv_slip_init(hv_slip *slip) {
+  memset(slip, 0, sizeof *slip);
+  hv_ring_init(&slip->ring);
 }
 
-void hv_callers_call_left(hv_callers *callers, hv_caller *caller) {
-  if (caller) {
-    callers->calls--;
-    caller->calls--;
+int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, int is_known) {
+  static const hv_peer_id nobody;
+  int is_ip = from->kind == HV_ADDR_IP4 || from->kind == HV_ADDR_IP6;
+  hv_caller *own = find(callers, peer, 0);
+  hv_caller *network = own && !is_known ? find(callers, &nobody, is_ip ? hv_guest_network(from) : 1) : NULL;
+  if (!own || (!is_known && !network))
+    return 0;
+  slip->peer = own;
+  slip->network = network;
+  return 1;
+}
+
+/* Of a network, or of the known peers (NULL): of the peer that yields most the oldest slip. */
+static hv_slip *pick(const hv_callers *callers, const hv_caller *network, const hv_slip *for_whom, hv_caller_kind kind,
+                     int answers_too) {
+  hv_slip *found = NULL;
+  for (hv_ring *at = callers->yielding.next; at != &callers->yielding; at = at->next) {
+    hv_slip *slip = HV_HOLDER(hv_slip, ring, at);
+    if (slip->network == network && slip != for_whom && slip->held[kind] && (answers_too || slip->state == HV_SLIP_GREETS) &&
+        (!found || slip->peer->yields[kind] > found->peer->yields[kind]))
+      found = slip;
+  }
+  return found;
+}
+
+/* Where there is no room in all, the network with most gives; known peers give to each other only. */
+static hv_slip *pick_of_all(hv_callers *callers, const hv_slip *for_whom, hv_caller_kind kind) {
+  hv_caller *crowd = crowd_of(callers, kind);
+  hv_slip *found = crowd ? pick(callers, crowd, for_whom, kind, crowd != for_whom->network) : NULL;
+  if (found || for_whom->network)
+    return found;
+  found = pick(callers, NULL, for_whom, kind, 1);
+  return found && found->peer->yields[kind] > for_whom->peer->held[kind] ? found : NULL;
+}
+
+static void change(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t by) { /* by may be a negative number's */
+  hv_caller *accounts[] = {slip->peer, slip->network};
+  slip->held[kind] += by;
+  callers->held[kind] += by;
+  if (slip->network)
+    callers->strange[kind] += by;
+  for (int i = 0; i < 2 && accounts[i]; i++) {
+    accounts[i]->held[kind] += by;
+    if (slip->state != HV_SLIP_STAYS)
+      accounts[i]->yields[kind] += by;
   }
 }
 
-void hv_callers_stream_left(hv_callers *callers, hv_caller *caller) {
-  if (caller) {
-    callers->streams--;
-    caller->streams--;
+int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n, hv_slip **goes) {
+  size_t all = limits[kind].all, of_strangers = all - all / 4;
+  *goes = NULL;
+  if (slip->peer->held[kind] + n > limits[kind].peer)
+    return 0;
+  if (slip->network && slip->network->held[kind] + n > limits[kind].network) {
+    *goes = pick(callers, slip->network, slip, kind, 0);
+    return 0;
   }
+  if (callers->held[kind] + n > all || (slip->network && callers->strange[kind] + n > of_strangers)) {
+    *goes = pick_of_all(callers, slip, kind);
+    return 0;
+  }
+  change(callers, slip, kind, n);
+  return 1;
+}
+
+void hv_callers_set(hv_callers *callers, hv_slip *slip, hv_slip_state state) {
+  size_t held[HV_CALLER_KINDS];
+  if (!slip->peer)
+    return;
+  memcpy(held, slip->held, sizeof held);
+  for (hv_caller_kind kind = 0; kind < HV_CALLER_KINDS; kind++)
+    change(callers, slip, kind, 0 - held[kind]);
+  hv_ring_remove(&slip->ring);
+  slip->state = state;
+  if (state != HV_SLIP_STAYS)
+    hv_ring_add(&callers->yielding, &slip->ring);
+  for (hv_caller_kind kind = 0; kind < HV_CALLER_KINDS; kind++)
+    change(callers, slip, kind, held[kind]);
+}
+
+void hv_callers_give(hv_callers *callers, hv_slip *slip, hv_caller_kind kind) {
+  if (slip->peer)
+    change(callers, slip, kind, 0 - slip->held[kind]);
+}
+
+void hv_callers_leave(hv_callers *callers, hv_slip *slip) {
+  if (!slip->peer)
+    return;
+  for (hv_caller_kind kind = 0; kind < HV_CALLER_KINDS; kind++)
+    change(callers, slip, kind, 0 - slip->held[kind]);
+  hv_ring_remove(&slip->ring);
+  hv_slip_init(slip);
 }

@@ -1,42 +1,76 @@
-/* The number of calls and streams that each peer has under way at this node, with limits per peer and for all.
+/* The places and bytes of this node that calls and streams of peers hold, with limits by peer, by network and for all.
  *
- * Room: net (uses core/peer).
- * Owner: hv_loop. An entry whose counts are 0 is freed by the next hv_callers_sweep.
+ * Room: net (uses core/peer, guests, ring). Used by calls, streams and lanes.
+ * Owner: hv_loop. An account that holds nothing is freed by the next hv_callers_sweep; a slip belongs to its call.
  * Thread: the hive thread.
- * Limits: HV_LOOP_CALLS_MAX, HV_LOOP_PEER_CALLS_MAX, HV_LOOP_STREAMS_MAX and HV_LOOP_PEER_STREAMS_MAX of loop.h.
+ * Limits: HV_LOOP_CALLS_MAX and those below it in loop.h. A stranger, a peer that core does not know, counts by its network too
+ * (/24 of IPv4, /48 of IPv6), and all strangers leave a quarter of the whole to peers that core knows.
  */
 #ifndef HV_NET_CALLERS_H
 #define HV_NET_CALLERS_H
 
 #include "base/mem.h"
+#include "core/addr.h"
 #include "core/peer.h"
+#include "net/transport/ring.h"
 
 enum { HV_CALLER_BUCKETS = 256 };
 
+typedef enum hv_caller_kind {
+  HV_CALLER_CALLS,   /* unary calls under way */
+  HV_CALLER_STREAMS, /* gRPC calls of streams */
+  HV_CALLER_BYTES,   /* in gRPC, of unary calls: answers that are not taken yet, and requests that are late */
+  HV_CALLER_KINDS
+} hv_caller_kind;
+
+/* The account of a peer, or of all strangers of a network. */
 typedef struct hv_caller {
   struct hv_caller *next; /* in the same bucket */
-  hv_peer_id peer;
-  size_t calls, streams; /* incoming ones under way */
-  uint64_t from;         /* number of the connection it called on last (guests.h); 0: none yet */
+  hv_peer_id peer;        /* unknown: of a network */
+  uint64_t network;       /* 0: of a peer */
+  size_t held[HV_CALLER_KINDS];
+  size_t yields[HV_CALLER_KINDS]; /* of those, what may be taken away */
+  uint64_t from;                  /* of a peer: number of the connection it called on last (guests.h); 0: none yet */
 } hv_caller;
+
+/* Whether a call may be ended for another one's sake. */
+typedef enum hv_slip_state {
+  HV_SLIP_STAYS,   /* no */
+  HV_SLIP_GREETS,  /* its first message has not come: yes */
+  HV_SLIP_ANSWERS, /* its answer is not taken yet: for a caller of another network */
+} hv_slip_state;
+
+/* The holdings of one incoming call. */
+typedef struct hv_slip {
+  hv_ring ring; /* in hv_callers.yielding, unless it stays */
+  hv_slip_state state;
+  hv_caller *peer, *network; /* network is NULL if core knows the peer; both are NULL if it holds nothing */
+  size_t held[HV_CALLER_KINDS];
+} hv_slip;
 
 typedef struct hv_callers {
   hv_mem *mem;
-  size_t calls, streams; /* of all peers */
+  size_t held[HV_CALLER_KINDS], strange[HV_CALLER_KINDS]; /* by all; by strangers */
+  hv_ring yielding;                                       /* slips that may go, the oldest first */
   hv_caller *buckets[HV_CALLER_BUCKETS];
 } hv_callers;
 
 void hv_callers_init(hv_callers *callers, hv_mem *mem);
 void hv_callers_fini(hv_callers *callers);
 
-/* Adds a call (stream) of a peer. NULL: a limit is reached, or there is no memory. */
-hv_caller *hv_callers_call(hv_callers *callers, const hv_peer_id *peer);
-hv_caller *hv_callers_stream(hv_callers *callers, const hv_peer_id *peer);
-/* Subtracts a call (stream). */
-void hv_callers_call_left(hv_callers *callers, hv_caller *caller); /* NULL is fine */
-void hv_callers_stream_left(hv_callers *callers, hv_caller *caller);
+void hv_slip_init(hv_slip *slip);
+/* Opens a slip for a call of this peer from that address. False: no memory. */
+int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, int is_known);
+/* Takes n of one kind. False: a limit is reached. Then *goes is the slip that has to leave before another try, of the peer that
+ * yields most in the network that yields most, and there the oldest; NULL: there is none, and the caller is refused. */
+int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n, hv_slip **goes);
+void hv_callers_set(hv_callers *callers, hv_slip *slip, hv_slip_state state);
+/* Gives back what it holds of one kind. */
+void hv_callers_give(hv_callers *callers, hv_slip *slip, hv_caller_kind kind);
+/* Gives back all that it holds. It may hold nothing. */
+void hv_callers_leave(hv_callers *callers, hv_slip *slip);
 
-/* Frees the entries of peers that have nothing under way. */
+/* Frees the accounts that hold nothing. */
 void hv_callers_sweep(hv_callers *callers);
 
 #endif

@@ -16,7 +16,7 @@ typedef struct asked {
   hv_call *call;
   hv_grpc_call *rpc;
   hv_timer deadline; /* replaces gRPC's own deadline, which may fire early and costs more */
-  int who;           /* True if the other side was asked for its identity */
+  int who;           /* True if the other side was asked for its identity, which it sends without TLS only then */
   hv_status broken_off;
   uint32_t version; /* of the request */
   int meets;        /* True: of hv_calls_meet */
@@ -25,9 +25,10 @@ typedef struct asked {
   hv_buf held;      /* the request, for a try in another version; empty if this node speaks one alone */
 } asked;
 
-/* The peer that answered: from this call, or from an earlier one on the same connection. */
+/* The peer that answered: by the certificate of this very call. Without TLS by its claim, or by an earlier one on the same
+ * connection. */
 static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
-  if (!a->who) {
+  if (a->loop->insecure && !a->who) {
     *peer = a->link->met;
     return HV_OK;
   }
@@ -74,6 +75,7 @@ static hv_status refused(const hv_msg_refusal *refusal, char text[HV_WORLD_TEXT_
   if (refusal->status == HV_VERSION && text[0])
     return HV_VERSION; /* there is a sentence from this node's side */
   snprintf(text, HV_WORLD_TEXT_MAX, "%.*s", (int)refusal->text.size, (const char *)refusal->text.data);
+  hv_text_clean(text);
   return refusal->status > HV_OK && refusal->status < HV_STATUS_COUNT ? refusal->status : HV_INTERNAL;
 }
 
@@ -282,7 +284,7 @@ typedef struct visit {
   hv_ring ring;
   hv_loop *loop;
   hv_grpc_call *rpc;
-  hv_caller *caller;
+  hv_slip slip;
   visit_state state;
   uint64_t since_us; /* GREETING, ANSWERING */
 } visit;
@@ -297,6 +299,7 @@ static void wait_for_one(hv_loop *loop) {
   v->op.done = accepted;
   v->loop = loop;
   hv_ring_init(&v->ring);
+  hv_slip_init(&v->slip);
   v->rpc = hv_grpc_accept(loop->grpc, HV_GRPC_CALL, &v->op);
   if (v->rpc)
     loop->calls_waiting++;
@@ -304,8 +307,14 @@ static void wait_for_one(hv_loop *loop) {
     hv_mem_free(v);
 }
 
-void hv_calls_know(hv_loop *loop, hv_caller *caller, const hv_addr *from) {
+int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from) {
+  int is_known = loop->env.knows && loop->env.knows(loop->env.knower, peer);
+  return hv_callers_admit(&loop->callers, slip, peer, from, is_known);
+}
+
+void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from) {
   uint64_t connection = hv_guest_key(from);
+  hv_caller *caller = slip->peer;
   if (caller->from == connection || (from->kind != HV_ADDR_IP4 && from->kind != HV_ADDR_IP6))
     return;
   caller->from = connection;
@@ -323,7 +332,7 @@ void hv_calls_accept(hv_loop *loop) {
 
 static void visit_free(visit *v) {
   hv_ring_remove(&v->ring);
-  hv_callers_call_left(&v->loop->callers, v->caller);
+  hv_callers_leave(&v->loop->callers, &v->slip);
   hv_grpc_call_free(v->rpc);
   hv_mem_free(v);
 }
@@ -340,6 +349,18 @@ static void move(visit *v, visit_state to, hv_ring *ring) {
     hv_ring_add(ring, &v->ring);
 }
 
+/* Takes n of one kind, for which others may have to go. */
+static int take(visit *v, hv_caller_kind kind, size_t n) {
+  hv_callers *callers = &v->loop->callers;
+  for (hv_slip *goes; !hv_callers_take(callers, &v->slip, kind, n, &goes);) {
+    if (!goes)
+      return 0;
+    hv_callers_leave(callers, goes);
+    hv_grpc_call_cancel(HV_HOLDER(visit, slip, goes)->rpc);
+  }
+  return 1;
+}
+
 static void answered(hv_grpc_op *op, int ok) {
   (void)ok; /* 0: the caller has gone; nothing to do */
   visit *v = HV_HOLDER(visit, op, op);
@@ -350,6 +371,7 @@ static void answered(hv_grpc_op *op, int ok) {
 /* Sends the answer (taken; NULL: none) and the final status. */
 static void leave(visit *v, hv_grpc_message *answer, hv_status status, const char *text) {
   move(v, ANSWERING, &v->loop->answering);
+  hv_callers_set(&v->loop->callers, &v->slip, HV_SLIP_ANSWERS);
   v->since_us = hv_clock_us();
   v->op.done = answered;
   v->loop->n_answering++;
@@ -361,10 +383,13 @@ static void refuse(visit *v, hv_status status, const char *text) {
   leave(v, NULL, status, text);
 }
 
-/* Encodes the answer. NULL: *status says why. */
-static hv_grpc_message *write_answer(hv_loop *loop, const hv_msg *answer, uint32_t version, hv_status *status) {
+/* Encodes the answer, and counts its bytes until the caller has taken them. NULL: *status says why. */
+static hv_grpc_message *write_answer(visit *v, const hv_msg *answer, uint32_t version, hv_status *status) {
+  hv_loop *loop = v->loop;
   loop->outgoing.size = 0;
   *status = hv_wire_write(answer, version, &loop->spoken.mine, &loop->outgoing);
+  if (*status == HV_OK && v->slip.peer && !take(v, HV_CALLER_BYTES, loop->outgoing.size))
+    *status = HV_BUSY;
   if (*status != HV_OK)
     return NULL;
   hv_grpc_message *message = hv_grpc_message_new(loop->grpc, hv_span_of(loop->outgoing.data, loop->outgoing.size), NULL);
@@ -382,7 +407,7 @@ static void refuse_version(visit *v, const hv_versions *caller) {
   hv_msg refusal = {.kind = HV_MSG_REFUSAL, .u.refusal = {HV_VERSION, hv_span_of(text, strlen(text))}};
   uint32_t common = hv_versions_common(mine, caller);
   hv_status status;
-  hv_grpc_message *message = write_answer(loop, &refusal, common ? common : mine->lowest, &status);
+  hv_grpc_message *message = write_answer(v, &refusal, common ? common : mine->lowest, &status);
   if (message)
     leave(v, message, HV_OK, "");
   else
@@ -402,14 +427,16 @@ static void accepted(hv_grpc_op *op, int ok) {
     refuse(v, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
     return;
   }
-  v->caller = hv_callers_call(&loop->callers, &v->request.peer);
-  if (!v->caller) {
+  hv_grpc_call_from(v->rpc, &v->request.from);
+  if (!hv_calls_admit(loop, &v->slip, &v->request.peer, &v->request.from) || !take(v, HV_CALLER_CALLS, 1)) {
+    hv_callers_leave(&loop->callers, &v->slip);
     refuse(v, HV_BUSY, "too many calls are under way: try again later");
     return;
   }
   v->since_us = hv_clock_us();
   v->op.done = greeted;
   move(v, GREETING, &loop->greeting);
+  hv_callers_set(&loop->callers, &v->slip, HV_SLIP_GREETS);
   if (!hv_grpc_call_recv(v->rpc, &v->op))
     visit_free(v);
 }
@@ -418,10 +445,12 @@ static void greeted(hv_grpc_op *op, int ok) {
   visit *v = HV_HOLDER(visit, op, op);
   hv_loop *loop = v->loop;
   int64_t size = ok ? hv_grpc_call_size(v->rpc) : -1;
-  if (size < 0 || loop->phase >= HV_PHASE_ENDING) { /* the caller has gone, or sent nothing in time */
+  if (size < 0 || !v->slip.peer || loop->phase >= HV_PHASE_ENDING) { /* it has gone, sent nothing in time, or made way */
     visit_free(v);
     return;
   }
+  hv_callers_give(&loop->callers, &v->slip, HV_CALLER_BYTES);
+  hv_callers_set(&loop->callers, &v->slip, HV_SLIP_STAYS);
   if (size > HV_MSG_BYTES_MAX) {
     refuse(v, HV_TOO_LARGE, "the request is too large: the limit is 2 MiB");
     return;
@@ -444,8 +473,7 @@ static void greeted(hv_grpc_op *op, int ok) {
     return;
   }
   v->request.version = msg.version;
-  hv_grpc_call_from(v->rpc, &v->request.from);
-  hv_calls_know(loop, v->caller, &v->request.from);
+  hv_calls_know(loop, &v->slip, &v->request.from);
   move(v, ASKED, &loop->asked_of_us);
   hv_event event = {.kind = HV_EVENT_REQUEST, .request = &v->request, .msg = &msg.msg, .peer = v->request.peer};
   hv_loop_deliver(loop, &event);
@@ -458,9 +486,11 @@ void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
   if (loop->phase >= HV_PHASE_ENDED)
     return;
   hv_status status;
-  hv_grpc_message *message = write_answer(loop, answer, request->version, &status);
+  hv_grpc_message *message = write_answer(v, answer, request->version, &status);
   if (!message) {
-    refuse(v, status, "the answer could not be written");
+    refuse(v, status,
+           status == HV_BUSY ? "too many answers wait to be taken: take them, or try again later"
+                             : "the answer could not be written");
     return;
   }
   leave(v, message, HV_OK, "");
@@ -476,8 +506,22 @@ static void cancel_older(const hv_loop *loop, const hv_ring *ring, uint64_t pati
   }
 }
 
+/* A request that is late counts as much as gRPC may hold of it. Where there is no room for that, it is cancelled. */
+static void count_late(hv_loop *loop) {
+  for (hv_ring *at = loop->greeting.next; at != &loop->greeting; at = at->next) {
+    visit *v = HV_HOLDER(visit, ring, at);
+    if (v->since_us + HV_LOOP_LATE_MS * UINT64_C(1000) > loop->now_us)
+      break;
+    if (!v->slip.peer || v->slip.held[HV_CALLER_BYTES] || take(v, HV_CALLER_BYTES, HV_GRPC_LOOKAHEAD))
+      continue;
+    hv_callers_leave(&loop->callers, &v->slip);
+    hv_grpc_call_cancel(v->rpc);
+  }
+}
+
 void hv_calls_tick(hv_loop *loop) {
   hv_calls_accept(loop);
+  count_late(loop);
   cancel_older(loop, &loop->greeting, loop->greeting_us);
   cancel_older(loop, &loop->answering, loop->answer_us);
 }

@@ -75,12 +75,13 @@ static gpr_timespec when(uint64_t us) {
   return us > INT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : gpr_time_from_micros((int64_t)us, GPR_CLOCK_MONOTONIC);
 }
 
-/* Text for people, cut to room, without control characters: it came from somewhere. */
+/* Text for people, cut to room, fit to be shown: it came from somewhere. */
 static void copy_text(char *out, size_t room, const char *text, size_t size) {
   size_t n = size < room ? size : room - 1;
   for (size_t i = 0; i < n; i++)
-    out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    out[i] = text[i] ? text[i] : '?'; /* else it would end there */
   out[n] = 0;
+  hv_text_clean(out);
 }
 
 /* ---- identity ---- */
@@ -130,7 +131,7 @@ hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out) {
   NUMBER(GRPC_ARG_KEEPALIVE_TIME_MS, 10000), NUMBER(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000),                                          \
   NUMBER(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1), NUMBER(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),                            \
   NUMBER(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000),                                                             \
-  NUMBER(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20), NUMBER(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20),                          \
+  NUMBER(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20), NUMBER(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, HV_GRPC_LOOKAHEAD),                          \
   NUMBER(GRPC_ARG_ENABLE_CHANNELZ, 0), NUMBER(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0)
 
 static const grpc_arg client_args[] = {
@@ -162,10 +163,14 @@ static void server_stopped(hv_grpc_op *op, int ok) {
   ((hv_grpc *)((char *)op - offsetof(hv_grpc, served)))->stopped = 1;
 }
 
-int hv_grpc_orphaned(void) {
+void hv_grpc_hush_first(void) {
+  hv_grpc_tls_hush_first();
+}
+
+int hv_grpc_orphaned(const char *folder) {
   struct stat tasks; /* one folder for each thread, beside "." and ".." */
   hv_grpc_tls_hush();
-  return grpc_is_initialized() && stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink <= 3;
+  return grpc_is_initialized() && (stat(folder, &tasks) != 0 || tasks.st_nlink <= 3);
 }
 
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err) {

@@ -16,6 +16,7 @@
 
 #define HV_GRPC_MESSAGE_MAX (4 + HV_BULK_HEADER_MAX + HV_BULK_PAYLOAD_MAX)
 #define HV_GRPC_STREAMS_MAX 1024
+#define HV_GRPC_LOOKAHEAD (4u << 20) /* bytes of a call that gRPC takes in before it is read */
 #define HV_GRPC_QUOTA ((size_t)1 << 30)
 #define HV_GRPC_TEXT_MAX HV_TRUST_TEXT_MAX
 
@@ -34,9 +35,14 @@ typedef enum hv_grpc_method { HV_GRPC_CALL, HV_GRPC_BULK, HV_GRPC_METHODS } hv_g
 
 /* ---- the queue ---- */
 
+#define HV_GRPC_TASKS "/proc/self/task" /* the folder of this process's threads */
 /* True in a forked child of a process that used gRPC: gRPC counts as started, but its threads do not exist. Call it while the
- * process has one thread. */
-int hv_grpc_orphaned(void);
+ * process has one thread. `folder` is HV_GRPC_TASKS; where it does not exist nobody can know, and it is true once gRPC is in use.
+ */
+int hv_grpc_orphaned(const char *folder);
+
+/* Turns off the messages of newer versions of gRPC. It changes the environment for a moment: call it once, before other threads. */
+void hv_grpc_hush_first(void);
 
 /* insecure: without TLS. mem and identity are borrowed; mem must outlive every received payload. HV_NOMEM, HV_CRYPTO. */
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err);

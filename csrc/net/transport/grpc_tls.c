@@ -28,14 +28,15 @@ IF_THERE void grpc_tls_credentials_options_set_identity_certificate_provider(grp
 IF_THERE void grpc_tls_credentials_options_set_min_tls_version(grpc_tls_credentials_options *options, grpc_tls_version least);
 
 void hv_grpc_tls_hush(void) {
-  if (getenv("GRPC_VERBOSITY"))
-    return;
-  if (gpr_set_log_verbosity) {
+  if (gpr_set_log_verbosity && !getenv("GRPC_VERBOSITY"))
     gpr_set_log_verbosity((gpr_log_severity)(GPR_LOG_SEVERITY_ERROR + 1));
+}
+
+void hv_grpc_tls_hush_first(void) {
+  if (gpr_set_log_verbosity || getenv("GRPC_VERBOSITY"))
     return;
-  }
-  setenv("GRPC_VERBOSITY", "NONE", 1); /* a newer one can be told in no other way; it looks once, at its first function */
-  grpc_is_initialized();
+  setenv("GRPC_VERBOSITY", "NONE", 1);
+  grpc_is_initialized(); /* its first function looks, once */
   unsetenv("GRPC_VERBOSITY");
 }
 

@@ -21,6 +21,7 @@ lane *hv_lane_new(stream *s) {
   if (!l)
     return NULL;
   l->s = s;
+  hv_slip_init(&l->slip);
   l->sent.done = was_sent;
   l->came.done = came;
   l->said_hello.done = said_hello;
@@ -50,7 +51,7 @@ void hv_lane_free(lane *l) {
   leave(l);
   if (s->link && s->n_lanes)
     s->loop->n_lanes--;
-  hv_callers_stream_left(&s->loop->callers, l->caller);
+  hv_callers_leave(&s->loop->callers, &l->slip);
   hv_grpc_call_free(l->rpc);
   hv_mem_free(l);
 }
@@ -328,6 +329,7 @@ int hv_lane_join(lane *l, const hv_grpc_lane *said) {
   if (!s || s->n_lanes == HV_LANES_MAX)
     return 0;
   leave(l);
+  hv_callers_set(&loop->callers, &l->slip, HV_SLIP_STAYS); /* it goes with its stream */
   l->s = s;
   l->open = 0;
   s->lanes[s->n_lanes++] = l;

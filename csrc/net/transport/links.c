@@ -195,6 +195,11 @@ void hv_link_measure(hv_link *link, hv_grpc_call *call) {
   link->lossy = now.fears_loss && now.rtt_us >= FAR_US && (uint64_t)now.lost * FEW >= now.sent;
 }
 
+/* True if the last attempt to connect ended before a handshake, so that a failed check belongs to an earlier one. */
+static int is_before_handshake(hv_cause cause) {
+  return cause == HV_CAUSE_REFUSED || cause == HV_CAUSE_NO_ROUTE || cause == HV_CAUSE_NAME_NOT_FOUND || cause == HV_CAUSE_TIMED_OUT;
+}
+
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
                           char text[HV_WORLD_TEXT_MAX]) {
   char where[HV_ADDR_TEXT_MAX], detail[HV_GRPC_TEXT_MAX];
@@ -208,6 +213,8 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
   int no_way = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_CLOSED;
   char why[HV_TRUST_TEXT_MAX];
   hv_trust *trust = hv_grpc_channel_trust(link->channel);
+  if (trust && is_before_handshake(*cause))
+    hv_trust_forget(trust);
   hv_cause denied = no_way && own == HV_OK && trust ? hv_trust_denied(trust, why) : HV_CAUSE_OTHER;
   if (denied) {
     snprintf(text, HV_WORLD_TEXT_MAX, "%s", why);

@@ -35,7 +35,7 @@ typedef struct stream stream;
 typedef struct lane {
   stream *s;
   hv_grpc_call *rpc;
-  hv_caller *caller;                       /* of an incoming call: its peer's counts; else NULL */
+  hv_slip slip;                            /* of an incoming call */
   hv_grpc_op sent, came, said_hello, over; /* the operations: send, receive, wait for the initial metadata, wait for the end */
   uint8_t sending, receiving, greeting;    /* True while the operation `sent`, `came`, `said_hello` is under way */
   uint8_t is_over;                         /* True if the call has ended */

@@ -246,6 +246,7 @@ static void deliver_opened(stream *s, hv_event *event) {
   hv_loop *loop = s->loop;
   event->kind = HV_EVENT_STREAM_OPENED;
   hv_stream_move(s, OPEN);
+  hv_callers_set(&loop->callers, &s->lanes[0]->slip, HV_SLIP_STAYS);
   hv_ring_remove(&s->all);
   hv_ring_add(&loop->streams_open, &s->all);
   hv_loop_deliver(loop, event);
@@ -496,11 +497,9 @@ hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first,
 }
 
 /* An incoming call of a caller that is counted: opens a stream, or joins another one as a lane. True: the lane has left `s`. */
-static int take_in(stream *s, lane *l) {
+static int take_in(stream *s, lane *l, const hv_addr *from) {
   hv_grpc_lane said;
-  hv_addr from;
-  hv_grpc_call_from(l->rpc, &from);
-  hv_calls_know(s->loop, l->caller, &from);
+  hv_calls_know(s->loop, &l->slip, from);
   hv_status status = hv_grpc_call_lane(l->rpc, &said);
   if (status == HV_MALFORMED) {
     hv_stream_refuse(s, status, "the header hv-lane-bin cannot be read");
@@ -517,13 +516,35 @@ static int take_in(stream *s, lane *l) {
   return 0;
 }
 
+/* Another one needs its place. */
+static void make_way(lane *l) {
+  hv_callers_leave(&l->s->loop->callers, &l->slip);
+  if (l->s->state == GREETING)
+    hv_stream_refuse(l->s, HV_BUSY, "too many streams wait for their first message: try again later");
+}
+
+static int take_place(lane *l) {
+  hv_callers *callers = &l->s->loop->callers;
+  for (hv_slip *goes; !hv_callers_take(callers, &l->slip, HV_CALLER_STREAMS, 1, &goes);) {
+    if (!goes) {
+      hv_callers_leave(callers, &l->slip);
+      return 0;
+    }
+    make_way(HV_HOLDER(lane, slip, goes));
+  }
+  hv_callers_set(callers, &l->slip, HV_SLIP_GREETS);
+  return 1;
+}
+
 static void greet(stream *s) {
   lane *l = s->lanes[0];
+  hv_addr from;
+  hv_grpc_call_from(l->rpc, &from);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
     hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
-  } else if (!(l->caller = hv_callers_stream(&s->loop->callers, &s->face.peer))) {
+  } else if (!hv_calls_admit(s->loop, &l->slip, &s->face.peer, &from) || !take_place(l)) {
     hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
-  } else if (take_in(s, l)) {
+  } else if (take_in(s, l, &from)) {
     stream_free(s);
     return;
   }

@@ -89,6 +89,12 @@ hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]) {
   return denied;
 }
 
+void hv_trust_forget(hv_trust *trust) {
+  pthread_mutex_lock(&trust->lock);
+  trust->denied = HV_CAUSE_OTHER;
+  pthread_mutex_unlock(&trust->lock);
+}
+
 hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, hv_peer_id *out) {
   size_t i = XXH3_64bits(pem.data, pem.size) % HV_TRUST_KNOWN;
   if (known->entries[i].pem && known->entries[i].size == pem.size && memcmp(known->entries[i].pem, pem.data, pem.size) == 0) {
@@ -143,5 +149,5 @@ hv_status hv_trust_claimed(hv_span text, hv_peer_id *out) {
       return HV_DENIED;
     out->key[i] = (uint8_t)(high << 4 | low);
   }
-  return hv_peer_is_known(out) ? HV_OK : HV_DENIED;
+  return hv_peer_is_weak(out) ? HV_DENIED : HV_OK;
 }

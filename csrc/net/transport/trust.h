@@ -31,6 +31,9 @@ int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]
 /* The cause and text if the last check failed; HV_CAUSE_OTHER: it did not. */
 hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
 
+/* The connection failed later for another reason: there is no failed check to report. */
+void hv_trust_forget(hv_trust *trust);
+
 /* A cache of parsed certificates and addresses, so that they are not parsed with every call. */
 enum { HV_TRUST_KNOWN = 128, HV_TRUST_URI_MAX = 64 };
 typedef struct hv_trust_known {

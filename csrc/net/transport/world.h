@@ -17,6 +17,7 @@
 #include "net/transport/inbox.h"
 #include "net/transport/loop.h"
 #include "net/transport/pool.h"
+#include "net/transport/ring.h"
 #include "net/transport/sockets.h"
 #include "net/transport/timers.h"
 #include "net/wire.h"
@@ -26,31 +27,6 @@
 /* NEW: before hv_loop_run. LEAVING: core got STOP and its grace time runs. ENDING: nothing new starts; all is being cancelled.
  * ENDED: core is not called any more. */
 typedef enum hv_phase { HV_PHASE_NEW, HV_PHASE_RUNNING, HV_PHASE_LEAVING, HV_PHASE_ENDING, HV_PHASE_ENDED } hv_phase;
-
-/* A circular doubly linked list, in the order of insertion. An hv_ring without an item around it is the head. */
-typedef struct hv_ring {
-  struct hv_ring *next, *prev;
-} hv_ring;
-
-static inline void hv_ring_init(hv_ring *ring) {
-  ring->next = ring->prev = ring;
-}
-static inline int hv_ring_empty(const hv_ring *ring) {
-  return ring->next == ring;
-}
-static inline void hv_ring_add(hv_ring *ring, hv_ring *item) { /* at the end */
-  item->prev = ring->prev;
-  item->next = ring;
-  ring->prev->next = item;
-  ring->prev = item;
-}
-static inline void hv_ring_remove(hv_ring *item) {
-  item->prev->next = item->next;
-  item->next->prev = item->prev;
-  hv_ring_init(item);
-}
-/* The struct of this type that contains a member. */
-#define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /* ---- links.c: the connections to peers ---- */
 enum { HV_LINK_BUCKETS = 256, HV_LANES_MAX = 16 };
@@ -102,7 +78,9 @@ void hv_calls_cancel(hv_env *env, hv_call *call);
 hv_status hv_calls_meet(hv_loop *loop, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 /* A peer called on the connection from that address: the door keeps it before those on which nobody has called. */
-void hv_calls_know(hv_loop *loop, hv_caller *caller, const hv_addr *from);
+void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from);
+/* Gives an incoming call or stream its slip. False: no memory. */
+int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
 void hv_calls_end(hv_loop *loop);    /* frees the incoming calls that core has not answered */

@@ -196,6 +196,10 @@ static void log_text_is_utf8_for_any_bytes_of_a_peer(void **state) {
       {"\xed\xa0\x80 \xf4\x90\x80\x80 \xf8", "??? ???? ?"},      /* a surrogate; beyond Unicode */
       {"cut \xe2\x82", "cut ??"},
       {"cut \xe2\x82z", "cut ??z"},
+      {"\x1b]0;owned\x07 a\nb\tc\x7f", "?]0;owned? a?b?c?"}, /* C0 and DEL, then C1 */
+      {"\xc2\x9b"
+       "31m \xc2\x80\xc2\x9f\xc2\xa0",
+       "??31m ????\xc2\xa0"},
   };
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);

@@ -102,7 +102,7 @@ static void other_texts_are_refused_with_their_cause(void **state) {
   refuse("12D3KubARxXbZYNcQ2iogxe5RaZPNAM6hDFafiJZ5DLUqJWZsvwr", 52, "not the ID of an Ed25519 key");
   refuse("zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", 52, "not the ID of an Ed25519 key");
   refuse("1111111111111111111111111111111111111111111111111111", 52, "not the ID of an Ed25519 key");
-  refuse("12D3KooW9pNAk8aiBuGVQtWRdbkLmo5qVL3e2h5UxbN2Nz9ttwiw", 52, "zeros");
+  refuse("12D3KooW9pNAk8aiBuGVQtWRdbkLmo5qVL3e2h5UxbN2Nz9ttwiw", 52, "anybody can sign");
   char noise[4096];
   memset(noise, 'x', sizeof noise);
   refuse(noise, sizeof noise, "4096 characters");
@@ -174,6 +174,34 @@ static void shared_bits_are_counted_from_the_front(void **state) {
   }
 }
 
+/* The encodings of Ed25519's points of small order, with either sign. */
+static void keys_of_small_order_are_weak(void **state) {
+  (void)state;
+  static const char *const weak[] = {"0000000000000000000000000000000000000000000000000000000000000000",
+                                     "0100000000000000000000000000000000000000000000000000000000000000",
+                                     "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+                                     "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+                                     "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+                                     "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+                                     "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"};
+  for (size_t i = 0; i < sizeof weak / sizeof *weak; i++) {
+    hv_peer_id peer;
+    char text[HV_PEER_TEXT_MAX];
+    for (size_t k = 0; k < 32; k++)
+      assert_int_equal(sscanf(weak[i] + 2 * k, "%2hhx", &peer.key[k]), 1);
+    for (int sign = 0; sign < 2; sign++, peer.key[31] ^= 0x80) {
+      assert_true(hv_peer_is_weak(&peer));
+      if (hv_peer_is_known(&peer))
+        refuse(hv_peer_print(&peer, text), 52, "anybody can sign");
+    }
+    for (int bit = 0; bit < 255; bit++) { /* none beside them */
+      hv_peer_id other = peer;
+      other.key[bit / 8] ^= (uint8_t)(1u << bit % 8);
+      assert_true(!hv_peer_is_weak(&other) || bit < 2);
+    }
+  }
+}
+
 static void a_quote_is_printable_and_short(void **state) {
   (void)state;
   char out[HV_QUOTE_MAX], bytes[300];
@@ -201,6 +229,7 @@ int main(void) {
       cmocka_unit_test(order_is_that_of_the_bytes),
       cmocka_unit_test(distance_is_a_metric),
       cmocka_unit_test(shared_bits_are_counted_from_the_front),
+      cmocka_unit_test(keys_of_small_order_are_weak),
       cmocka_unit_test(a_quote_is_printable_and_short),
   };
   return cmocka_run_group_tests_name("peer", tests, NULL, NULL);

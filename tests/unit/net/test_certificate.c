@@ -198,6 +198,18 @@ static void foreign_signatures_and_other_keys_are_refused(void **state) {
   EVP_PKEY_free(ec);
 }
 
+static void certificate_of_a_weak_key_is_refused(void **state) {
+  (void)state;
+  static const uint8_t weak[32] = {1};
+  EVP_PKEY *key = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, weak, sizeof weak);
+  EVP_PKEY *by = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
+  char *pem = sign_certificate(key, by);
+  check_as(text_of(pem), NOW, HV_MALFORMED, "no Ed25519 key that proves an identity");
+  free(pem);
+  EVP_PKEY_free(by);
+  EVP_PKEY_free(key);
+}
+
 static void text_that_is_not_exactly_one_certificate_is_refused(void **state) {
   hv_mem *mem = *state;
   char *a = certificate_of(mem, seed_1, NOW, 30), *b = certificate_of(mem, seed_2, NOW, 30), both[4096];
@@ -258,11 +270,9 @@ static void no_changed_bit_makes_another_peer(void **state) {
 int main(void) {
 #define WITH_MEM(test) cmocka_unit_test_setup_teardown(test, settle, leave_tidy)
   const struct CMUnitTest tests[] = {
-      WITH_MEM(certificate_is_accepted_and_names_its_peer),
-      WITH_MEM(a_certificate_is_believed_for_its_days_and_one_more),
-      WITH_MEM(impossible_times_make_no_certificate),
-      WITH_MEM(foreign_signatures_and_other_keys_are_refused),
-      WITH_MEM(text_that_is_not_exactly_one_certificate_is_refused),
+      WITH_MEM(certificate_is_accepted_and_names_its_peer), WITH_MEM(a_certificate_is_believed_for_its_days_and_one_more),
+      WITH_MEM(impossible_times_make_no_certificate),       WITH_MEM(foreign_signatures_and_other_keys_are_refused),
+      WITH_MEM(certificate_of_a_weak_key_is_refused),       WITH_MEM(text_that_is_not_exactly_one_certificate_is_refused),
       WITH_MEM(no_changed_bit_makes_another_peer),
   };
   return cmocka_run_group_tests_name("certificates", tests, NULL, NULL);

@@ -208,6 +208,28 @@ static void a_signature_holds_for_its_domain_bytes_and_key_only(void **state) {
   hv_identity_free(b);
 }
 
+/* For the point 1 of order 1 the signature (1, 0) holds for each message, as libcrypto counts. */
+static void weak_key_signs_nothing(void **state) {
+  (void)state;
+  hv_peer_id weak = {.key = {1}};
+  uint8_t signature[64] = {1};
+  assert_false(hv_identity_verify(&weak, "hv:record", text_of("anything"), signature));
+  EVP_PKEY *key = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, weak.key, sizeof weak.key);
+  EVP_MD_CTX *context = EVP_MD_CTX_new();
+  assert_int_equal(EVP_DigestVerifyInit(context, NULL, NULL, NULL, key), 1);
+  assert_int_equal(EVP_DigestVerify(context, signature, 64, (const uint8_t *)"anything", 8), 1); /* so it must be refused before */
+  EVP_MD_CTX_free(context);
+  EVP_PKEY_free(key);
+}
+
+static void key_file_is_trusted_to_its_owner_and_root(void **state) {
+  (void)state;
+  assert_true(hv_identity_owner_is_right(1000, 1000));
+  assert_true(hv_identity_owner_is_right(0, 1000));
+  assert_true(hv_identity_owner_is_right(1000, 0));
+  assert_false(hv_identity_owner_is_right(1001, 1000));
+}
+
 static void sha256_gives_the_known_digests(void **state) {
   (void)state;
   hv_hash hash, expected;
@@ -592,6 +614,8 @@ int main(void) {
       IN_A_FOLDER(seeds_give_the_keys_of_rfc_8032),
       IN_A_FOLDER(signatures_are_ed25519_over_domain_and_bytes),
       IN_A_FOLDER(a_signature_holds_for_its_domain_bytes_and_key_only),
+      cmocka_unit_test(weak_key_signs_nothing),
+      cmocka_unit_test(key_file_is_trusted_to_its_owner_and_root),
       cmocka_unit_test(sha256_gives_the_known_digests),
       IN_A_FOLDER(threads_share_an_identity),
       IN_A_FOLDER(a_key_file_is_made_once_and_read_again),

@@ -6,14 +6,20 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MANY = 100, GOOD = 3 };
+enum { MANY = 100, GOOD = 3, PAUSE_US = 5000, CHECKS_MAX = 32, CROWD = 12, FULL = HV_RECORDS_MAX };
 
 typedef struct world {
   fake_env fake;
   hv_dht *dht;
   hv_timer *due;         /* the last that was set to fire at once */
+  hv_timer *pause;       /* set to fire after PAUSE_US */
+  hv_peer_id friend;     /* the peer that core knows to live */
   hv_call *find, *store; /* under way */
-  hv_status verdicts[MANY], ended;
+  hv_status verdicts[FULL], ended;
+  const hv_request *answered; /* the last one */
+  hv_status refused;          /* the status of the last refusal */
+  size_t n_busy;              /* refused with HV_BUSY */
+  size_t n_answered;
   size_t n_verdicts;
   int done;
 } world;
@@ -32,7 +38,12 @@ static void take_cancel(hv_env *env, hv_call *call) {
 
 static void take_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
   world *w = env->world;
-  (void)request;
+  w->answered = request;
+  w->n_answered++;
+  w->refused = answer->kind == HV_MSG_REFUSAL ? answer->u.refusal.status : HV_OK;
+  w->n_busy += w->refused == HV_BUSY;
+  if (answer->kind == HV_MSG_REFUSAL)
+    return;
   assert_int_equal(answer->kind, HV_MSG_STORED);
   w->n_verdicts = answer->u.stored.n_verdicts;
   memcpy(w->verdicts, answer->u.stored.verdicts, w->n_verdicts * sizeof *w->verdicts);
@@ -41,10 +52,15 @@ static void take_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
 static void set_timer(hv_env *env, hv_timer *timer, uint64_t delay_us) {
   world *w = env->world;
   w->due = delay_us ? w->due : timer;
+  w->pause = delay_us == PAUSE_US ? timer : w->pause;
 }
 
 static void clear_timer(hv_env *env, hv_timer *timer) {
   (void)env, (void)timer;
+}
+
+static int is_friend(void *knower, const hv_peer_id *peer) {
+  return hv_peer_equal(&((world *)knower)->friend, peer);
 }
 
 static void open_world(world *w, const hv_dht_config *config) {
@@ -58,6 +74,8 @@ static void open_world(world *w, const hv_dht_config *config) {
   env->reply = take_reply;
   env->timer_set = set_timer;
   env->timer_clear = clear_timer;
+  env->knows = is_friend;
+  env->knower = w;
   with.me = w->fake.me;
   assert_int_equal(hv_dht_new(env, &with, &w->dht), HV_OK);
   hv_dht_start(w->dht, NULL, 0);
@@ -67,6 +85,19 @@ static void close_world(world *w) {
   hv_dht_stop(w->dht);
   hv_dht_free(w->dht);
   assert_int_equal(w->fake.mem.blocks, 0);
+}
+
+/* Lets the next pause pass. No step looks at more signatures than it may. False: nothing waits. */
+static int pass(world *w) {
+  hv_timer *timer = w->pause;
+  size_t before = w->fake.verified;
+  if (!timer)
+    return 0;
+  w->pause = NULL;
+  w->fake.now_us += PAUSE_US;
+  timer->fire(timer, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = w->fake.now_us});
+  assert_in_range(w->fake.verified - before, 0, CHECKS_MAX);
+  return 1;
 }
 
 static void answer(hv_call **at, const hv_msg *msg) {
@@ -107,11 +138,99 @@ static void store_is_checked_up_to_its_first_forgery(void **unused) {
     many[i].signature[0] ^= i >= GOOD;
   }
   hv_dht_asked(w.dht, &event);
+  while (pass(&w))
+    ;
   assert_int_equal(w.fake.verified, GOOD + 1);
   assert_int_equal(w.n_verdicts, MANY);
   for (int i = 0; i < MANY; i++)
     assert_int_equal(w.verdicts[i], i < GOOD ? HV_OK : HV_CORRUPT);
   assert_int_equal(hv_store_count(hv_dht_kept(w.dht)), GOOD);
+  close_world(&w);
+}
+
+/* The records of one message, each with a signature of its own. */
+typedef struct bundle {
+  hv_record records[FULL];
+  char subkeys[FULL][16], key[100];
+  hv_request request;
+  hv_msg msg;
+} bundle;
+
+static bundle *make_bundle(world *w, uint64_t owner, const hv_peer_id *bringer, size_t n) {
+  bundle *b = hv_mem_zalloc(&w->fake.mem, sizeof *b);
+  char who[HV_PEER_TEXT_MAX];
+  hv_peer_id id = fake_peer(owner);
+  assert_non_null(b);
+  snprintf(b->key, sizeof b->key, "k[owner:%s]", hv_peer_print(&id, who));
+  for (size_t i = 0; i < n; i++) {
+    snprintf(b->subkeys[i], sizeof b->subkeys[i], "s%zu", i);
+    b->records[i] = signed_by(w, &id, hv_span_of(b->key, strlen(b->key)), hv_span_of(b->subkeys[i], strlen(b->subkeys[i])), 1);
+  }
+  b->request.peer = *bringer;
+  b->msg = (hv_msg){.kind = HV_MSG_STORE, .u.store = {b->records, n, hv_span_of(NULL, 0)}};
+  return b;
+}
+
+static void ask(world *w, bundle *b) {
+  hv_dht_asked(w->dht, &(hv_event){.kind = HV_EVENT_REQUEST, .request = &b->request, .msg = &b->msg});
+}
+
+static void a_store_of_2048_signatures_takes_short_steps(void **unused) {
+  (void)unused;
+  static world w;
+  hv_peer_id stranger = fake_peer(7);
+  open_world(&w, &(hv_dht_config){0});
+  bundle *b = make_bundle(&w, 50, &stranger, FULL);
+  ask(&w, b);
+  assert_int_equal(w.fake.verified + w.n_answered, 0);
+  memset(b->records, 0, sizeof b->records); /* the message was borrowed */
+  memset(b->subkeys, 0, sizeof b->subkeys);
+  unsigned steps = 0;
+  while (pass(&w))
+    steps++;
+  assert_in_range(steps, FULL / CHECKS_MAX, 2 * FULL / CHECKS_MAX);
+  assert_int_equal(w.fake.verified, FULL);
+  assert_int_equal(w.n_verdicts, FULL);
+  for (int i = 0; i < FULL; i++)
+    assert_int_equal(w.verdicts[i], HV_OK);
+  assert_int_equal(hv_store_count(hv_dht_kept(w.dht)), FULL);
+  hv_mem_free(b);
+  close_world(&w);
+}
+
+/* The crowd asks for more checks than may wait; most of it is refused, and the networks keep as much as each other. A small message
+ * of another stranger has its turn soon, and a known peer's is done at once. */
+static void strangers_leave_signature_checks_to_known_peers(void **unused) {
+  (void)unused;
+  static world w;
+  bundle *crowd[CROWD];
+  open_world(&w, &(hv_dht_config){0});
+  w.friend = fake_peer(1000);
+  for (uint64_t i = 0; i < CROWD; i++) {
+    hv_peer_id one = fake_peer(100 + i);
+    crowd[i] = make_bundle(&w, 50 + i, &one, FULL);
+    crowd[i]->request.from = (hv_addr){.kind = HV_ADDR_IP4, .port = 9, .host.ip = {198, 51, (uint8_t)(i / 6), 1}};
+    ask(&w, crowd[i]);
+  }
+  assert_int_equal(w.n_busy, CROWD - 3);
+  hv_peer_id other = fake_peer(999);
+  bundle *small = make_bundle(&w, 80, &other, 1), *known = make_bundle(&w, 81, &w.friend, 8);
+  pass(&w);
+  ask(&w, known);
+  assert_ptr_equal(w.answered, &known->request);
+  assert_int_equal(w.n_verdicts, 8);
+  ask(&w, small);
+  assert_int_equal(w.n_busy, CROWD - 3);
+  for (int steps = 0; w.answered != &small->request; steps++)
+    assert_true(pass(&w) && steps < CROWD);
+  assert_int_equal(w.refused, HV_OK);
+  hv_dht_stop(w.dht); /* those that still wait are refused */
+  assert_int_equal(w.n_answered, CROWD + 2);
+  assert_int_equal(w.refused, HV_UNSUPPORTED);
+  for (int i = 0; i < CROWD; i++)
+    hv_mem_free(crowd[i]);
+  hv_mem_free(small);
+  hv_mem_free(known);
   close_world(&w);
 }
 
@@ -157,6 +276,8 @@ static void only_one_of_several_newer_versions_is_checked(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(store_is_checked_up_to_its_first_forgery),
+      cmocka_unit_test(a_store_of_2048_signatures_takes_short_steps),
+      cmocka_unit_test(strangers_leave_signature_checks_to_known_peers),
       cmocka_unit_test(only_one_of_several_newer_versions_is_checked),
   };
   return cmocka_run_group_tests_name("dht", tests, NULL, NULL);

@@ -67,6 +67,11 @@ static hv_status put(shelf *s, const hv_record *record, uint64_t bringer) {
   return hv_store_put(&s->store, record, &by, NULL);
 }
 
+static hv_status put_from(shelf *s, const hv_record *record, uint64_t bringer, uint64_t network) {
+  hv_peer_id by = fake_peer(bringer);
+  return hv_store_put_from(&s->store, record, &by, network, NULL);
+}
+
 static hv_status put_by(shelf *s, const hv_record *record, const hv_peer_id *by) {
   return hv_store_put(&s->store, record, by, NULL);
 }
@@ -503,6 +508,71 @@ static void full_key_refuses_its_largest_peer_and_accepts_others(void **unused) 
   close_shelf(s);
 }
 
+/* Puts subkeys of one dictionary, each brought by another key, and returns how many were kept. */
+static size_t put_many(shelf *s, const char *name, size_t n, uint64_t network) {
+  size_t kept = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    char sub[32];
+    snprintf(sub, sizeof sub, "%s%zu", name, (size_t)i);
+    hv_record r = record_of("dictionary", sub, "v", 60000);
+    kept += put_from(s, &r, 1000 * network + i, network) == HV_OK;
+  }
+  return kept;
+}
+
+/* A thousand keys of one network are as one: they make way for those of other networks, and do not come back for them. */
+static void keys_of_one_network_crowd_nobody_out_of_a_key(void **unused) {
+  (void)unused;
+  shelf *s = open_shelf(NULL);
+  assert_int_equal(put_many(s, "honest", 50, 5), 50);
+  assert_int_equal(put_many(s, "crowd", HV_STORE_KEY_RECORDS_MAX, 7), HV_STORE_KEY_RECORDS_MAX - 50);
+  assert_int_equal(put_many(s, "more", 50, 6), 50);
+  assert_int_equal(put_many(s, "again", 50, 7), 0);
+  for (int i = 0; i < 50; i++) {
+    char sub[32];
+    snprintf(sub, sizeof sub, "honest%d", i);
+    assert_string_equal(got(s, "dictionary", sub), "v");
+    snprintf(sub, sizeof sub, "more%d", i);
+    assert_string_equal(got(s, "dictionary", sub), "v");
+  }
+  close_shelf(s);
+}
+
+static void full_key_keeps_signed_subkeys_before_unsigned(void **unused) {
+  (void)unused;
+  shelf *s = open_shelf(NULL);
+  hv_peer_id owner = fake_peer(50);
+  hv_record mine = signed_by(s, &owner, record_of("dictionary", owned(s, "s", &owner), "mine", 60000), 1, 60000);
+  for (uint64_t i = 0; i < HV_STORE_KEY_RECORDS_MAX; i++) { /* each of a network of its own */
+    char sub[32];
+    snprintf(sub, sizeof sub, "%d", (int)i);
+    hv_record r = record_of("dictionary", sub, "", 60000);
+    assert_int_equal(put_from(s, &r, 100 + i, 100 + i), HV_OK);
+  }
+  assert_int_equal(put_from(s, &mine, 100, 100), HV_OK); /* also from a bringer of what is unsigned */
+  hv_record more = record_of("dictionary", "more", "", 60000);
+  assert_int_equal(put_from(s, &more, 5000, 5000), HV_BUDGET);
+  assert_string_equal(got(s, "dictionary", owned(s, "s", &owner)), "mine");
+  close_shelf(s);
+}
+
+static void a_network_has_its_quota(void **unused) {
+  (void)unused;
+  shelf *s = open_shelf(&(hv_store_config){.whole = {100, 1 << 20}, .per_network = {40, 1 << 20}});
+  size_t kept[2] = {0, 0};
+  for (uint64_t i = 0; i < 60; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "a%d", (int)i);
+    hv_record r = record_of(key, NULL, "v", 60000);
+    kept[0] += put_from(s, &r, i, 9) == HV_OK;
+    key[0] = 'b';
+    kept[1] += put_from(s, &r, 100 + i, 0) == HV_OK; /* of private networks each is its own */
+  }
+  assert_int_equal(kept[0], 40);
+  assert_int_equal(kept[1], 60);
+  close_shelf(s);
+}
+
 static hv_status only_even(void *arg, const hv_hash *place, const hv_record *record) {
   (void)arg, (void)place;
   return record->value.size % 2 ? HV_DENIED : HV_OK;
@@ -519,18 +589,22 @@ static void validator_accepts_or_refuses_each_record(void **unused) {
 
 /* ---- all together ---- */
 
-/* Nobody's first is later than another of its own, and nobody holds more than the fullest. */
+/* Nobody's first is later than another of its own, nobody holds more than the fullest of its network, and no network more than the
+ * fullest. */
 static void check_heaps(const hv_store *store) {
   const hv_store_account *most =
       (const void *)((const char *)store->fullest - (store->fullest ? offsetof(hv_store_account, rank) : 0));
   assert_int_equal(store->fullest != NULL, store->n_items > 0);
   for (size_t i = 1; i <= store->n_items; i++) {
     const hv_store_item *item = store->ends[i],
-                        *first = (const void *)((const char *)item->bringer->soonest - offsetof(hv_store_item, brought));
+                        *first = (const void *)((const char *)item->bringer->below - offsetof(hv_store_item, brought));
     double records = (double)item->bringer->records / (double)store->config.whole.records;
     double bytes = (double)item->bringer->bytes / (double)store->config.whole.bytes;
     assert_true(first->bringer == item->bringer && first->end_us <= item->end_us);
-    assert_true(item->bringer->share == (records > bytes ? records : bytes) && item->bringer->share <= most->share);
+    const hv_store_account *home = item->bringer->home,
+                           *top = (const void *)((const char *)home->below - offsetof(hv_store_account, rank));
+    assert_true(item->bringer->share == (records > bytes ? records : bytes) && item->bringer->share <= top->share);
+    assert_true(top->home == home && home->share <= most->share && item->bringer->network == home->network);
   }
 }
 
@@ -542,7 +616,7 @@ static void check_sums(const hv_store *store) {
       size_t n = 0, of_key = 0;
       for (hv_store_item *item = key->items; item; item = item->next) {
         n++, of_key += item->size, dead += item->dead;
-        records += 1 + (item->signer != NULL), account_bytes += item->size * (item->signer ? 2u : 1u);
+        records += 2 + (item->signer != NULL), account_bytes += item->size * (item->signer ? 3u : 2u);
         assert_ptr_equal(store->ends[item->slot], item);
         assert_true(item->slot == 1 || store->ends[item->slot / 2]->end_us <= item->end_us);
       }
@@ -581,7 +655,7 @@ static void sums_stay_right_under_random_operations(void **unused) {
     record.value = hv_span_of(bytes, (size_t)(r >> 36 & 2047));
     if (is_signed)
       record = signed_by(s, &owner, record, 1 + (r >> 48 & 7), 20000);
-    put_by(s, &record, &by);
+    hv_store_put_from(&s->store, &record, &by, r >> 60 & 3, NULL);
     wait(s, r >> 52 & 127);
     assert_true(s->store.n_items <= 200 && s->store.bytes <= 90000);
     if (round % 64 == 0)
@@ -643,6 +717,9 @@ int main(void) {
       cmocka_unit_test(two_peers_that_store_as_much_lose_records_by_turns),
       cmocka_unit_test(a_put_costs_no_more_where_much_is_kept),
       cmocka_unit_test(full_key_refuses_its_largest_peer_and_accepts_others),
+      cmocka_unit_test(keys_of_one_network_crowd_nobody_out_of_a_key),
+      cmocka_unit_test(full_key_keeps_signed_subkeys_before_unsigned),
+      cmocka_unit_test(a_network_has_its_quota),
       cmocka_unit_test(validator_accepts_or_refuses_each_record),
       cmocka_unit_test(sums_stay_right_under_random_operations),
       cmocka_unit_test(store_without_memory_keeps_its_records),

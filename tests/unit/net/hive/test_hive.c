@@ -1,7 +1,10 @@
 /* A hive as a program holds it: requests without memory, and threads that ask, cancel and stop at the same time. */
 #include "lib/hives.h"
+#include "lib/raw.h"
 
 #include "net/hive/hive_inner.h"
+#include "net/transport/grpc.h"
+#include "net/wire.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -311,7 +314,58 @@ static void a_forked_child_starts_no_hive_and_is_told_why(void **state) {
   free_both(another, hive);
 }
 
+static void hive_cannot_rule_out_a_fork_without_proc(void **state) {
+  (void)state;
+  hv_hive *hive = hives_start(NULL, 1);
+  assert_false(hv_grpc_orphaned(HV_GRPC_TASKS));
+  assert_true(hv_grpc_orphaned("/no/such/folder"));
+  assert_int_equal(hv_hive_free(hive), HV_OK);
+}
+
+static void hive_without_tls_warns_once_at_its_start(void **state) {
+  (void)state;
+  hv_hive *hive = hives_start(NULL, 1);
+  int warned = 0;
+  for (hv_log_record record; hv_log_take(hv_hive_log(hive), &record);)
+    if (strcmp(record.event, "insecure") == 0) {
+      assert_int_equal(record.level, HV_LOG_WARN);
+      assert_non_null(strstr(record.text, "without TLS"));
+      warned++;
+    }
+  assert_int_equal(warned, 1);
+  assert_int_equal(hv_hive_free(hive), HV_OK);
+}
+
 /* ---- initial peers ---- */
+
+/* An initial peer refuses with escape sequences and lines of its own: they must not reach the terminal in an exception. */
+static void error_shows_no_control_characters_of_a_stranger(void **state) {
+  (void)state;
+  static const char text[] = "\x1b]0;owned\x07\x1b[2J\nWARNING: your key was leaked\xc2\x9b"
+                             "31m";
+  hv_msg msg = {.kind = HV_MSG_REFUSAL, .u.refusal = {HV_UNSUPPORTED, hv_span_of(text, sizeof text - 1)}};
+  raw_peer p;
+  hv_buf buf;
+  hv_future *future;
+  hv_error err = {0};
+  char where[32];
+  raw_start(&p, 1, NULL);
+  hv_buf_init(&buf, &p.mem, 4096);
+  assert_int_equal(hv_wire_write(&msg, HV_PROTOCOL_LOWEST, NULL, &buf), HV_OK);
+  snprintf(where, sizeof where, "127.0.0.1:%d", raw_serve(&p));
+  hv_hive *hive = hives_start(where, 1);
+  assert_int_equal(hv_hive_wait_peers(hive, 1, &future), HV_OK);
+  raw_answer(&p, hv_span_of(buf.data, buf.size));
+  assert_true(hv_future_wait(future, 60000));
+  assert_int_not_equal(hv_future_result(future, NULL, NULL, &err), HV_OK);
+  assert_non_null(strstr(err.text, "?]0;owned??[2J?WARNING: your key was leaked??31m"));
+  for (const unsigned char *c = (const unsigned char *)err.text; *c; c++)
+    assert_true(*c >= 0x20 && *c != 0x7f);
+  hv_future_release(future);
+  hv_hive_free(hive);
+  hv_buf_fini(&buf);
+  raw_stop(&p);
+}
 
 /* Beside others they are named in a warning. If there are many, the sentence is cut, and nothing else. */
 static void addresses_of_other_transports_are_refused_if_they_are_alone(void **state) {
@@ -354,8 +408,11 @@ int main(void) {
       cmocka_unit_test(dropping_receives_loses_no_parcel),
       cmocka_unit_test(stopping_within_a_done_is_refused_and_harms_nothing),
       cmocka_unit_test(node_that_ends_by_itself_ends_all_waits),
+      cmocka_unit_test(error_shows_no_control_characters_of_a_stranger),
       cmocka_unit_test(addresses_of_other_transports_are_refused_if_they_are_alone),
       cmocka_unit_test(a_forked_child_starts_no_hive_and_is_told_why),
+      cmocka_unit_test(hive_cannot_rule_out_a_fork_without_proc),
+      cmocka_unit_test(hive_without_tls_warns_once_at_its_start),
   };
   return cmocka_run_group_tests_name("hive", tests, NULL, NULL);
 }

@@ -108,7 +108,7 @@ static void take_heavy(hv_stream *stream, const hv_event *event) {
 }
 
 static void count_callers(real_node *node, void *arg) {
-  *(size_t *)arg = node->loop->callers.streams;
+  *(size_t *)arg = node->loop->callers.held[HV_CALLER_STREAMS];
 }
 
 static void set_other(real_node *node, void *arg) {

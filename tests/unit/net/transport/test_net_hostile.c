@@ -307,6 +307,47 @@ static void servers_with_wrong_certificates_are_denied_with_the_reason(void **st
   }
 }
 
+/* A link remembers another peer than the one that is there now, as if the address had changed hands a moment ago. */
+static void remember_another(real_node *node, void *peer) {
+  for (hv_ring *at = node->loop->links.next; at != &node->loop->links; at = at->next) {
+    hv_link *link = HV_HOLDER(hv_link, all, at);
+    link->met = *(const hv_peer_id *)peer;
+    link->sure = 1;
+  }
+}
+
+static void answer_counts_for_the_certificate_of_its_call(void **state) {
+  (void)state;
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2});
+  hv_target anybody = {.addr = b.target.addr};
+  hv_peer_id before = {.key = {9, 9}};
+  assert_int_equal(real_echo(&a, &anybody, "x", 5000), HV_OK);
+  real_do(&a, remember_another, &before);
+  assert_int_equal(real_echo(&a, &anybody, "x", 5000), HV_OK);
+  assert_true(hv_peer_equal(&a.last_peer, &b.target.id));
+  real_stop(&b);
+  real_stop(&a);
+}
+
+static void denial_is_forgotten_when_nobody_listens_any_more(void **state) {
+  (void)state;
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2});
+  hv_target other = {.id = a.target.id, .addr = b.target.addr};
+  other.id.key[0] ^= 1;
+  assert_int_equal(real_echo(&a, &other, "x", 5000), HV_DENIED);
+  real_stop(&b);
+  hv_status status = HV_DENIED;
+  for (int tries = 0; tries < 100 && status == HV_DENIED; tries++, pass_ms(100))
+    status = real_echo(&a, &other, "x", 5000);
+  assert_int_equal(status, HV_REFUSED);
+  assert_non_null(strstr(a.last_text, "nothing listens"));
+  real_stop(&a);
+}
+
 /* ---- a peer that speaks gRPC, but not as it should ---- */
 
 static hv_status raw_ask(raw_peer *p, hv_span bytes, char text[HV_GRPC_TEXT_MAX]) {
@@ -413,42 +454,46 @@ static void streams_that_cannot_be_read_or_are_too_slow_are_broken_off(void **st
   both_worlds(1, stream_badly);
 }
 
+/* Asks a server that gives this answer, whatever it is asked. */
+static void ask_one_that_answers(real_node *a, hv_span bytes) {
+  raw_peer p;
+  raw_start(&p, 0, NULL);
+  hv_call asked = {.done = real_call_done, .owner = a, .to = {.addr = real_addr("/ip4/127.0.0.1/tcp/0")}, .timeout_ms = 5000};
+  asked.to.addr.port = raw_serve(&p);
+  real_do(a, real_ask, &asked);
+  raw_answer(&p, bytes);
+  assert_true(real_wait_for(a, HV_EVENT_CALL_DONE, 1, 5000));
+  raw_stop(&p);
+}
+
 static void an_answer_of_another_version_tells_both_numbers(void **state) {
   (void)state;
   real_node a;
-  raw_peer p;
-  uint16_t port = 0;
-  hv_addr addr = real_addr("/ip4/127.0.0.1/tcp/0");
-  real_start(&a, &(real_options){.seed = 1});
-  raw_start(&p, 0, NULL);
-  hv_door *door;
-  assert_int_equal(hv_grpc_make_server(p.grpc, NULL), HV_OK);
-  assert_int_equal(
-      hv_door_new(&(hv_door_config){.mem = &p.mem, .greeting_ms = 5000, .take = hv_grpc_take, .arg = p.grpc}, &door, NULL), HV_OK);
-  assert_int_equal(hv_door_listen(door, &addr, &port, NULL), HV_OK);
-  hv_grpc_serve(p.grpc);
-  assert_int_equal(hv_door_open(door, NULL), HV_OK);
-  raw_op came = raw_op_new(), read = raw_op_new(), gone = raw_op_new();
-  hv_grpc_call *call = hv_grpc_accept(p.grpc, HV_GRPC_CALL, &came.op);
-  hv_call asked = {.done = real_call_done, .owner = &a, .to = {.addr = addr}, .timeout_ms = 5000};
-  asked.to.addr.port = port;
-  real_do(&a, real_ask, &asked);
-  assert_true(raw_wait(&p, &came, 5000));
-  assert_true(hv_grpc_call_recv(call, &read.op) && raw_wait(&p, &read, 5000));
   hv_buf buf;
-  hv_buf_init(&buf, &p.mem, 1 << 20);
-  hv_grpc_message *answer = hv_grpc_message_new(p.grpc, of_version(HV_PROTOCOL_HIGHEST + 1, &buf, 0), NULL);
-  assert_true(hv_grpc_call_finish(call, answer, HV_OK, "", 1, &gone.op));
-  assert_true(raw_wait(&p, &gone, 5000));
-  assert_true(real_wait_for(&a, HV_EVENT_CALL_DONE, 1, 5000));
+  real_start(&a, &(real_options){.seed = 1});
+  hv_buf_init(&buf, &a.mem, 1 << 20);
+  ask_one_that_answers(&a, of_version(HV_PROTOCOL_HIGHEST + 1, &buf, 0));
   assert_int_equal(a.last_status, HV_VERSION);
   assert_non_null(strstr(a.last_text, "version 2"));
   assert_non_null(strstr(a.last_text, "this peer version 1: upgrade hivemind_c here"));
   hv_buf_fini(&buf);
-  hv_grpc_call_free(call);
-  hv_door_free(door);
-  hv_grpc_stop_serving(p.grpc);
-  raw_stop(&p);
+  real_stop(&a);
+}
+
+static void refusal_shows_no_control_characters_of_a_stranger(void **state) {
+  (void)state;
+  static const char text[] = "\x1b]0;owned\x07\x1b[2J\nWARNING hivemind_c: your key was leaked\xc2\x9b"
+                             "31m\xff";
+  hv_msg msg = {.kind = HV_MSG_REFUSAL, .u.refusal = {HV_BUSY, hv_span_of(text, sizeof text - 1)}};
+  real_node a;
+  hv_buf buf;
+  real_start(&a, &(real_options){.seed = 1});
+  hv_buf_init(&buf, &a.mem, 1 << 20);
+  assert_int_equal(hv_wire_write(&msg, HV_PROTOCOL_LOWEST, NULL, &buf), HV_OK);
+  ask_one_that_answers(&a, hv_span_of(buf.data, buf.size));
+  assert_int_equal(a.last_status, HV_BUSY);
+  assert_string_equal(a.last_text, "?]0;owned??[2J?WARNING hivemind_c: your key was leaked??31m?");
+  hv_buf_fini(&buf);
   real_stop(&a);
 }
 
@@ -529,7 +574,7 @@ static void ask_and_take_nothing(int fd, hv_mem *mem) {
 }
 
 static void count_calls(real_node *node, void *arg) {
-  *(size_t *)arg = node->loop->callers.calls;
+  *(size_t *)arg = node->loop->callers.held[HV_CALLER_CALLS];
 }
 
 static void an_answer_that_is_not_taken_holds_its_place_for_a_while_only(void **state) {
@@ -609,9 +654,12 @@ int main(int argc, char **argv) {
       cmocka_unit_test(half_open_and_slow_connections_are_dropped),
       cmocka_unit_test(callers_with_wrong_certificates_are_refused),
       cmocka_unit_test(servers_with_wrong_certificates_are_denied_with_the_reason),
+      cmocka_unit_test(answer_counts_for_the_certificate_of_its_call),
+      cmocka_unit_test(denial_is_forgotten_when_nobody_listens_any_more),
       cmocka_unit_test(requests_that_cannot_be_read_are_refused_with_the_reason),
       cmocka_unit_test(streams_that_cannot_be_read_or_are_too_slow_are_broken_off),
       cmocka_unit_test(an_answer_of_another_version_tells_both_numbers),
+      cmocka_unit_test(refusal_shows_no_control_characters_of_a_stranger),
       cmocka_unit_test(peer_with_too_many_requests_at_a_time_gets_busy),
       cmocka_unit_test(an_answer_that_is_not_taken_holds_its_place_for_a_while_only),
   };
