@@ -235,8 +235,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         with self._starting:
             self._ended = True
             averager = self._averager
-        if self._answers is not None:
-            self._answers.end()
+        self._end_answers()
         self._stop_sharing()
         if averager is not None:
             averager.close()
