@@ -664,7 +664,8 @@ def test_share_state_ends_the_offers_on_demand(swarm):
         tensors[0].fill_(9)
     for _ in range(2):
         assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [8.0]
-    assert not donor.shares_on_demand and not [t for t in threading.enumerate() if t.name == "hivemind_c-on-demand" and t.is_alive()]
+    assert not donor.shares_on_demand
+    assert eventually(lambda: "hivemind_c-on-demand" not in [thread.name for thread in threading.enumerate()])
 
 
 def test_offer_on_demand_is_dropped_when_none_asks(swarm, monkeypatch):
