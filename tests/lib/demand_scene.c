@@ -49,7 +49,7 @@ static void offered(hv_state_offer *offer, hv_status status, const char *text) {
   demand_donor *d = (demand_donor *)((char *)offer - offsetof(demand_donor, offering) - offsetof(state_offering, offer));
   (void)text;
   d->giving = 0;
-  if (status == HV_OK)
+  if (status == HV_OK || status == HV_NOMEM)
     wait_again(d);
 }
 
@@ -58,7 +58,6 @@ static void wanted(hv_state_wait *wait, hv_status status, const char *text) {
   demand_scene *scene = d->scene;
   hv_state_offer *offer = &d->offering.offer;
   (void)text;
-  d->waits--;
   d->status = status;
   if (status != HV_OK) {
     d->over = 1;
@@ -78,14 +77,18 @@ static void wanted(hv_state_wait *wait, hv_status status, const char *text) {
                             .parts = d->copy.parts,
                             .metadata = hv_span_of("m", 1)};
   memset(offer->lineage, 7, sizeof offer->lineage);
-  must(hv_state_offer_start(hv_node_state(scene->s.swarm.seats[d->node].node), offer, NULL) == HV_OK, "an offer did not start");
+  hv_status started = hv_state_offer_start(hv_node_state(scene->s.swarm.seats[d->node].node), offer, NULL);
+  must(started == HV_OK || started == HV_NOMEM, "an offer did not start");
+  if (started != HV_OK)
+    offered(offer, started, "");
 }
 
 static void wait_again(demand_donor *d) {
   d->wait = (hv_state_wait){
       .done = wanted, .owner = d, .prefix = hv_span_of("run", 3), .clock_ms = demand_clock(d->scene) + d->clock_off_ms};
-  d->waits++;
-  must(hv_state_wait_start(hv_node_state(d->scene->s.swarm.seats[d->node].node), &d->wait, NULL) == HV_OK, "a wait did not start");
+  d->status = hv_state_wait_start(hv_node_state(d->scene->s.swarm.seats[d->node].node), &d->wait, NULL);
+  must(d->status == HV_OK || d->status == HV_NOMEM, "a wait did not start");
+  d->over = d->status != HV_OK;
 }
 
 static void run_wait(hv_command *command, void *core) {

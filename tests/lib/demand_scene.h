@@ -16,7 +16,7 @@ typedef struct demand_donor {
   hv_state_wait wait;
   state_offering offering;
   state_copy copy;
-  int giving, waits, over; /* over: the last wait has ended, without a number */
+  int giving, over;        /* over: the last wait has ended, without a number */
   size_t n_given, n_twice; /* n_twice: numbers that came while it gave one */
   uint64_t clock_off_ms;   /* added to the program's clock */
   hv_status status;

@@ -250,6 +250,37 @@ static void a_node_that_ends_ends_its_waits_and_searches(void **unused) {
   }
 }
 
+/* The allocation number n of a node fails while it gives, or gets. True: it had none of that number. */
+static int without(size_t node, long n) {
+  scene sc;
+  open_scene(&sc, 110, 4);
+  demand_give(&sc.d, 0, 7, 3000, 0);
+  hv_mem_fail_in(hv_sim_mem(sc.sim, node), n);
+  demand_give(&sc.d, 1, 7, 3000, 0);
+  dht_swarm_run(&sc.d.s.swarm, 3);
+  demand_joiner j = {0};
+  demand_want(&sc.d, 3, &j);
+  assert_true(demand_finish(&sc.d, &j, 1, 100));
+  int all = hv_sim_mem(sc.sim, node)->refused == 0;
+  hv_mem_fail_in(hv_sim_mem(sc.sim, node), -1);
+  assert_true(j.status == HV_OK || node == 3);
+  state_try_free(&j.try);
+  dht_swarm_run(&sc.d.s.swarm, 5);
+  joiner_wants_and_gets(&sc, 3, 0);
+  close_scene(&sc);
+  return all;
+}
+
+static void a_node_without_memory_harms_no_other(void **unused) {
+  (void)unused;
+  for (size_t node = 1; node < 4; node += 2) {
+    long n = 0;
+    while (!without(node, n))
+      n++;
+    assert_true(n > 10);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(joiner_gets_a_state_made_after_it_asked),
@@ -262,6 +293,7 @@ int main(void) {
       cmocka_unit_test(dead_donors_cost_two_seconds),
       cmocka_unit_test(an_ended_donor_is_not_asked),
       cmocka_unit_test(a_donor_without_the_feature_is_not_asked),
+      cmocka_unit_test(a_node_without_memory_harms_no_other),
       cmocka_unit_test(a_node_that_ends_ends_its_waits_and_searches),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
