@@ -184,6 +184,8 @@ PyObject *bind_state_withdraw(PyObject *node, PyObject *args);
 PyObject *bind_state_priority(PyObject *node, PyObject *args);
 PyObject *bind_state_load(PyObject *node, PyObject *args);
 PyObject *bind_state_look(PyObject *node, PyObject *args);
+PyObject *bind_state_await(PyObject *node, PyObject *args);
+PyObject *bind_state_want(PyObject *node, PyObject *args);
 
 /* ---- the progress tracker of a run (py_progress.c) ---- */
 

@@ -1,7 +1,12 @@
 #include "bind.h"
 
-/* How long a wait lasts before signals are looked at: what Ctrl-C takes at most. */
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How long a wait lasts before signals are looked at: what Ctrl-C takes at most. Python handles signals in the process's main
+ * thread alone, unless it is embedded; so other threads sleep longer. */
 #define SLICE_MS 50u
+#define SLICE_ASIDE_MS 1000u
 
 typedef struct py_future {
   PyObject_HEAD
@@ -72,6 +77,10 @@ static int wait_slice(py_future *self, uint32_t slice_ms) {
   return done;
 }
 
+static uint32_t slice_here(void) {
+  return syscall(SYS_gettid) == getpid() ? SLICE_MS : SLICE_ASIDE_MS;
+}
+
 static int monotonic(bind_state *state, double *out) {
   PyObject *now = PyObject_CallNoArgs(state->monotonic);
   *out = now ? PyFloat_AsDouble(now) : -1;
@@ -82,15 +91,16 @@ static int monotonic(bind_state *state, double *out) {
 /* 1: done; 0: not within the time; -1: an exception (KeyboardInterrupt, for one). */
 static int wait_done(py_future *self, uint32_t timeout_ms) {
   double start, now;
+  uint32_t slice_ms = slice_here();
   if (is_done(self))
     return 1;
   if (monotonic(state_of(self), &start) < 0)
     return -1;
   for (now = start;;) {
-    double left_ms = timeout_ms == UINT32_MAX ? SLICE_MS : timeout_ms - (now - start) * 1000;
+    double left_ms = timeout_ms == UINT32_MAX ? slice_ms : timeout_ms - (now - start) * 1000;
     if (left_ms <= 0)
       return is_done(self);
-    if (wait_slice(self, left_ms < SLICE_MS ? (uint32_t)left_ms + 1 : SLICE_MS))
+    if (wait_slice(self, left_ms < slice_ms ? (uint32_t)left_ms + 1 : slice_ms))
       return 1;
     if (PyErr_CheckSignals() < 0 || monotonic(state_of(self), &now) < 0)
       return -1;

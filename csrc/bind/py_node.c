@@ -376,6 +376,11 @@ static const PyMethodDef methods[] = {
     {"state_load", bind_state_load, METH_VARARGS,
      "state_load(prefix, timeout=None, size_max=0, epoch_least=0, refused=b''): a future of (epoch, metadata, donor, buffers, "
      "digest). refused: digests of states not to load."},
+    {"state_await", bind_state_await, METH_VARARGS,
+     "state_await(prefix, clock_ms): declares that this node gives a state on demand; a future of the number under which a joiner "
+     "wants it. Cancel it to end that."},
+    {"state_want", bind_state_want, METH_VARARGS,
+     "state_want(prefix, number): asks the peers that give a state on demand; a future of the number under which they offer it."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};
 

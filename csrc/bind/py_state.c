@@ -32,12 +32,15 @@ static PyObject *loaded_tuple(bind_state *state, hv_future *future, hv_span byte
 
 static const bind_future_kind offer_kind = {.awaited = "a state to be offered", .convert = bind_future_bytes};
 static const bind_future_kind change_kind = {.awaited = "an offer to be changed"};
-static PyObject *epoch_looked(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+static PyObject *number_of(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
   (void)state, (void)future, (void)peer;
   return PyLong_FromUnsignedLongLong(hv_le_get(bytes.data, 8));
 }
 
-static const bind_future_kind look_kind = {.awaited = "a look at the states on offer", .convert = epoch_looked};
+static const bind_future_kind look_kind = {.awaited = "a look at the states on offer", .convert = number_of};
+static const bind_future_kind await_kind = {
+    .awaited = "a joiner that wants the state", .convert = number_of, .cancel_when_dropped = 1};
+static const bind_future_kind want_kind = {.awaited = "peers that give a state", .convert = number_of};
 static const bind_future_kind load_kind = {.awaited = "the swarm's state", .convert = loaded_tuple};
 
 /* ---- offer ---- */
@@ -219,4 +222,27 @@ PyObject *bind_state_look(PyObject *object, PyObject *args) {
   hv_status status = hv_hive_state_look(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, epoch_least, &future);
   PyBuffer_Release(&prefix);
   return bind_node_future(self, &look_kind, status, future);
+}
+
+/* ---- on demand ---- */
+
+static PyObject *on_demand(PyObject *object, PyObject *args, const char *format, const bind_future_kind *kind,
+                           hv_status (*begin)(hv_hive *, hv_span, uint64_t, hv_future **)) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  unsigned long long number;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, format, &prefix, &number))
+    return NULL;
+  hv_status status = begin(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), number, &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, kind, status, future);
+}
+
+PyObject *bind_state_await(PyObject *object, PyObject *args) {
+  return on_demand(object, args, "y*K:state_await", &await_kind, hv_hive_state_await);
+}
+
+PyObject *bind_state_want(PyObject *object, PyObject *args) {
+  return on_demand(object, args, "y*K:state_want", &want_kind, hv_hive_state_want);
 }

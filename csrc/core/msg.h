@@ -23,6 +23,7 @@
 #define HV_FINDS_MAX 32                     /* FINDs in one message */
 #define HV_RECORD_KEY_MAX 1024              /* bytes of a key, and of a subkey */
 #define HV_RECORD_VALUE_MAX (1u << 16)      /* bytes of a value */
+#define HV_STATE_PREFIX_MAX 512             /* bytes of a prefix of states */
 #define HV_MATCH_KEY_MAX 384                /* bytes of a key of matchmaking */
 #define HV_MATCH_EPOCH_MAX 64               /* bytes of an epoch's name */
 #define HV_MATCH_SCHEMA_TEXT_MAX (1u << 14) /* bytes of a description of tensors */
@@ -60,6 +61,7 @@ typedef enum hv_msg_kind {
   HV_MSG_FINDS,         /* request: several FINDs at once */
   HV_MSG_FOUNDS,        /* reply: a FOUND for each, or for as many as fit */
   HV_MSG_DEPART,        /* request and (empty) reply: the sender leaves a key, a round or a run */
+  HV_MSG_STATE_WANTED,  /* request: a joiner wants a state; reply: the number of the state that is given (core/state/demand.h) */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -295,6 +297,11 @@ typedef struct hv_msg_depart {
   uint32_t run;                    /* a run of core/progress/zones.h; 0: none */
 } hv_msg_depart;
 
+typedef struct hv_msg_state_wanted {
+  hv_span prefix;  /* none in the reply */
+  uint64_t number; /* the epoch under which the state is to be offered; of a reply that names another: the one that would count */
+} hv_msg_state_wanted;
+
 typedef struct hv_msg {
   hv_msg_kind kind;
   union {
@@ -323,6 +330,7 @@ typedef struct hv_msg {
     hv_msg_store store;
     hv_msg_stored stored;
     hv_msg_depart depart;
+    hv_msg_state_wanted state_wanted;
   } u;
 } hv_msg;
 

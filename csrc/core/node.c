@@ -256,6 +256,9 @@ static void asked(hv_node *node, const hv_event *event) {
   case HV_MSG_PROGRESS:
     hv_progress_asked(&node->progress, event);
     return;
+  case HV_MSG_STATE_WANTED:
+    hv_state_asked(node->state, event);
+    return;
   case HV_MSG_ECHO:
     node->env->reply(node->env, event->request, event->msg);
     return;

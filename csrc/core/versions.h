@@ -13,8 +13,9 @@
 /* The versions that this code can write and read. */
 #define HV_PROTOCOL_LOWEST 1u
 #define HV_PROTOCOL_HIGHEST 1u
-/* The feature bits that this code has: none yet. */
-#define HV_PROTOCOL_FEATURES 0ull
+/* The feature bits that this code has. */
+#define HV_FEATURE_STATE_WANTED 1ull /* it answers HV_MSG_STATE_WANTED */
+#define HV_PROTOCOL_FEATURES HV_FEATURE_STATE_WANTED
 
 #define HV_VERSIONS_MAX 65535u
 #define HV_VERSIONS_TEXT_MAX 256 /* bytes of a sentence about two peers, with its end */

@@ -204,6 +204,16 @@ hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms,
  * state, little endian. The future fails as that of hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */
 hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_future **out);
 
+/* Gives a state on demand: declares this peer a donor of the prefix, and waits until a joiner wants the state as it is now. Result:
+ * 8 bytes, a number, little endian. Offer the state with that as its epoch, then call this again; until then no other number comes.
+ * clock_ms: the program's clock, by which numbers of joiners are judged. Cancel the future to end the declaration. HV_EXISTS:
+ * another call waits. */
+hv_status hv_hive_state_await(hv_hive *hive, hv_span prefix, uint64_t clock_ms, hv_future **out);
+/* Asks the donors of a prefix for their state as it is now. number: the program's clock in ms, or a number that donors agreed to.
+ * Result: 8 bytes, the number that they agree to, little endian: load the state with that as epoch_least. HV_NOT_FOUND: no peer
+ * gives one on demand. HV_STATE: they do not agree. HV_UNREACHABLE: none could be asked. */
+hv_status hv_hive_state_want(hv_hive *hive, hv_span prefix, uint64_t number, hv_future **out);
+
 /* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
 /* A contributor to a run: a program that trains and reports its samples. No function but hv_hive_progress_wait waits for the

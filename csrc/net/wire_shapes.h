@@ -125,6 +125,10 @@ SHAPE(chunk);
 PAIR(state, hv_msg_state, Hv__State) = {EXACT(state, digest, hv_hash)};
 SHAPE(state);
 
+PAIR(state_wanted, hv_msg_state_wanted, Hv__StateWanted) = {BYTES(state_wanted, prefix, HV_STATE_PREFIX_MAX),
+                                                            U64(state_wanted, number)};
+SHAPE(state_wanted);
+
 PAIR(join, hv_msg_join, Hv__Join) = {
     BYTES(join, key, HV_MATCH_KEY_MAX),
     BYTES(join, epoch, HV_MATCH_EPOCH_MAX),
@@ -238,6 +242,7 @@ static const struct kind {
     [HV_MSG_FINDS] = {&finds_shape, HV__ENVELOPE__KIND_FINDS},
     [HV_MSG_FOUNDS] = {&founds_shape, HV__ENVELOPE__KIND_FOUNDS},
     [HV_MSG_DEPART] = {&depart_shape, HV__ENVELOPE__KIND_DEPART},
+    [HV_MSG_STATE_WANTED] = {&state_wanted_shape, HV__ENVELOPE__KIND_STATE_WANTED},
 };
 
 #endif

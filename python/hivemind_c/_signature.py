@@ -1,9 +1,11 @@
-"""Signatures that show what **options are passed on to: for help(), and for tools that read them."""
+"""Options of a call by name: signatures that show all of them to help() and to tools, and an error for unknown ones."""
 
 from __future__ import annotations
 
+import difflib
+import functools
 import inspect
-from typing import Callable, Iterable, TypeVar, get_type_hints
+from typing import Any, Callable, Iterable, TypeVar, get_type_hints
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -35,3 +37,28 @@ def hides_options(init: Init) -> Init:
     shown = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     init.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
     return init
+
+
+def unknown_option(where: str, option: str, known: Iterable[str]) -> TypeError:
+    """The error for an option that is not there, with the name that is most like it."""
+    names = sorted(known)
+    near = difflib.get_close_matches(option, names, 1)
+    return TypeError(
+        f"{where}: there is no option {option!r}; "
+        + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}")
+    )
+
+
+def names_options(init: Init) -> Init:
+    """A decorator of an __init__ without **options. An unknown option is a TypeError that names the nearest one."""
+    where = init.__qualname__.partition(".")[0]
+    known = [name for name in inspect.signature(init).parameters if name != "self"]
+
+    @functools.wraps(init)
+    def check(self: Any, *args: Any, **options: Any) -> None:
+        for option in options:
+            if option not in known:
+                raise unknown_option(where, option, known)
+        init(self, *args, **options)
+
+    return check  # type: ignore[return-value]

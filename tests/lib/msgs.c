@@ -193,6 +193,9 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     if (below(rng, 2))
       random_bytes(rng, s->msg.u.depart.round, HV_ROUND_ID_SIZE);
     break;
+  case HV_MSG_STATE_WANTED:
+    s->msg.u.state_wanted = (hv_msg_state_wanted){random_span(rng, s, HV_STATE_PREFIX_MAX), check_random(rng) >> below(rng, 64)};
+    break;
   case HV_MSG_NEWS:
     s->msg.u.news = (hv_msg_news){(uint8_t)below(rng, HV_NEWS_COUNT), (uint32_t)check_random(rng), (uint32_t)check_random(rng),
                                   random_span(rng, s, HV_CHUNK_FROM_MAX), check_random(rng)};
@@ -370,6 +373,10 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_same_span(a->u.depart.key, b->u.depart.key);
     assert_memory_equal(a->u.depart.round, b->u.depart.round, HV_ROUND_ID_SIZE);
     assert_int_equal(a->u.depart.run, b->u.depart.run);
+    break;
+  case HV_MSG_STATE_WANTED:
+    assert_same_span(a->u.state_wanted.prefix, b->u.state_wanted.prefix);
+    assert_int_equal(a->u.state_wanted.number, b->u.state_wanted.number);
     break;
   case HV_MSG_PARCEL:
     assert_int_equal(a->u.parcel.size, b->u.parcel.size);

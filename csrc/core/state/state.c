@@ -1,8 +1,10 @@
 #include "core/state/state.h"
 
 #include "core/peers/contact.h"
+#include "core/state/demand.h"
 #include "core/state/load.h"
 #include "core/state/upload.h"
+#include "core/state/want.h"
 
 #include <math.h>
 #include <string.h>
@@ -44,6 +46,12 @@ typedef struct loading {
   hv_loader *loader;
 } loading;
 
+/* A search for donors, in the state's list. */
+typedef struct wanting {
+  struct wanting *next;
+  hv_wanting *search;
+} wanting;
+
 struct hv_state {
   hv_env *env;
   hv_state_config config;
@@ -53,6 +61,8 @@ struct hv_state {
   hv_upload *uploads;
   loading *loads;
   hv_loader_memory memory;
+  hv_demands demands;
+  wanting *wants;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   size_t addrs_size;
   char subkey[HV_BALLOT_SUBKEY_MAX];
@@ -411,6 +421,56 @@ void hv_state_load_cancel(hv_state *s, hv_state_load *load) {
     hv_loader_cancel(load->loader);
 }
 
+/* ---- states on demand ---- */
+
+hv_status hv_state_wait_start(hv_state *s, hv_state_wait *wait, hv_error *err) {
+  return hv_demands_wait(&s->demands, wait, err);
+}
+
+void hv_state_wait_end(hv_state *s, hv_span prefix) {
+  hv_demands_end(&s->demands, prefix);
+}
+
+void hv_state_asked(hv_state *s, const hv_event *event) {
+  hv_demands_asked(&s->demands, event);
+}
+
+static void want_over(void *arg, hv_wanting *search) {
+  hv_state *s = arg;
+  wanting **at = &s->wants, *w;
+  while ((*at)->search != search)
+    at = &(*at)->next;
+  w = *at;
+  *at = w->next;
+  hv_mem_free(w);
+  hv_wanting_free(search);
+}
+
+hv_status hv_state_want_start(hv_state *s, hv_state_want *want, hv_error *err) {
+  if (s->stopping)
+    return hv_fail(err, HV_CLOSED, "the node has ended");
+  if (want->prefix.size == 0 || want->prefix.size > HV_STATE_PREFIX_MAX)
+    return hv_fail(err, want->prefix.size ? HV_TOO_LARGE : HV_INVALID, "a prefix must have 1 to %d bytes, not %zu",
+                   HV_STATE_PREFIX_MAX, want->prefix.size);
+  wanting *w = hv_mem_zalloc(s->env->mem, sizeof *w);
+  if (!w)
+    return hv_fail(err, HV_NOMEM, "cannot ask for a state: no memory; raise the memory limit");
+  hv_status status = hv_wanting_new(s->env, &s->config.me, s->dht, want, want_over, s, &w->search, err);
+  if (status != HV_OK) {
+    hv_mem_free(w);
+    return status;
+  }
+  w->next = s->wants;
+  s->wants = w;
+  return HV_OK;
+}
+
+void hv_state_want_cancel(hv_state *s, hv_state_want *want) {
+  (void)s;
+  if (want->wanting)
+    hv_wanting_cancel(want->wanting);
+}
+
 /* ---- life ---- */
 
 static uint32_t or_else(uint32_t given, uint32_t usual) {
@@ -426,6 +486,7 @@ hv_status hv_state_new(hv_env *env, const hv_state_config *config, hv_dht *dht, 
   s->config.declare_ms = or_else(config->declare_ms, DECLARE_MS);
   s->dht = dht;
   s->subkey_size = hv_ballot_subkey(&config->me, s->subkey);
+  hv_demands_init(&s->demands, env, dht, &s->config);
   *out = s;
   return HV_OK;
 }
@@ -433,6 +494,7 @@ hv_status hv_state_new(hv_env *env, const hv_state_config *config, hv_dht *dht, 
 void hv_state_start(hv_state *s, const hv_addr *addrs, size_t n_addrs) {
   s->addrs_size = s->config.client_mode ? 0 : hv_contact_pack(addrs, n_addrs, s->addrs);
   s->started = 1;
+  hv_demands_start(&s->demands, hv_span_of(s->addrs, s->addrs_size));
   for (entry *e = s->entries; e; e = e->next)
     if (e->dirty)
       s->env->timer_set(s->env, &e->declare, 0);
@@ -451,6 +513,9 @@ void hv_state_stop(hv_state *s) {
     hv_upload_cancel(u);
   for (loading *l = s->loads; l; l = l->next)
     hv_loader_cancel(l->loader);
+  for (wanting *w = s->wants; w; w = w->next)
+    hv_wanting_cancel(w->search);
+  hv_demands_stop(&s->demands);
 }
 
 void hv_state_free(hv_state *s) {
@@ -472,5 +537,10 @@ void hv_state_free(hv_state *s) {
     s->loads = l->next;
     hv_loader_free(l->loader);
   }
+  for (wanting *w; (w = s->wants); hv_mem_free(w)) {
+    s->wants = w->next;
+    hv_wanting_free(w->search);
+  }
+  hv_demands_fini(&s->demands);
   hv_mem_free(s);
 }

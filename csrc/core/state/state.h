@@ -1,11 +1,11 @@
 /* The state sharing of one node: snapshots that it offers, uploads to joiners, and its own downloads.
  *
- * Room: core (uses env, dht, manifest, ballot, snapshot, upload, load).
+ * Room: core (uses env, dht, manifest, ballot, snapshot, upload, load, demand, want).
  * Owner: node.
  * Thread: the hive thread; hashing and encoding run on the pool.
  * Limits: the constants below; 16 uploads at a time, 2 for each peer.
  * Errors: hv_status from each function; done of an offer or a load gets the result and one sentence.
- * Rules: docs/design/state.md: offer, uploads, download, vote.
+ * Rules: docs/design/state.md: offer, uploads, download, vote, states on demand.
  */
 #ifndef HV_CORE_STATE_H
 #define HV_CORE_STATE_H
@@ -16,13 +16,14 @@
 
 #define HV_STATE_MANIFEST UINT32_MAX /* the chunk index that stands for the manifest itself */
 #define HV_STATE_ASKED_MAX 32        /* chunks requested from one donor and not there yet */
-#define HV_STATE_PREFIX_MAX 512      /* bytes */
 #define HV_STATE_OFFERS_MAX 64       /* prefixes of one node */
 #define HV_STATE_REFUSED_MAX 16      /* states that one load refuses */
 
 typedef struct hv_state hv_state;
 typedef struct hv_state_offer hv_state_offer;
 typedef struct hv_state_load hv_state_load;
+typedef struct hv_state_wait hv_state_wait;
+typedef struct hv_state_want hv_state_want;
 
 typedef struct hv_state_config {
   hv_peer_id me;
@@ -118,6 +119,44 @@ struct hv_state_load {
 hv_status hv_state_load_start(hv_state *state, hv_state_load *load, hv_error *err);
 /* Cancels a download: done is called soon, after the pool has let go of the image. Does nothing if none is under way. */
 void hv_state_load_cancel(hv_state *state, hv_state_load *load);
+
+/* A donor that waits until a joiner wants its state. The caller owns the struct and keeps it until done, which is called once. */
+struct hv_state_wait {
+  /* HV_OK: a joiner wants the state as it is now. Offer it with `number` as its epoch, and then wait again; until then no other
+   * number comes. HV_CANCELLED: hv_state_wait_end, or the node's end. HV_CLOSED: hv_state_free. text: one sentence. */
+  void (*done)(hv_state_wait *self, hv_status status, const char *text);
+  void *owner;
+  hv_span prefix;    /* borrowed until done */
+  uint64_t clock_ms; /* the program's clock now, by which numbers are judged; that of joiners may differ */
+  uint64_t number;   /* set before done */
+};
+
+/* Waits for a joiner, and declares this node a donor of the prefix if it was none. done is not called from within. Any error:
+ * nothing was started. */
+hv_status hv_state_wait_start(hv_state *state, hv_state_wait *wait, hv_error *err);
+/* This node gives no state of the prefix on demand any more: withdraws the declaration. A wait under way ends with HV_CANCELLED. */
+void hv_state_wait_end(hv_state *state, hv_span prefix);
+/* Answers HV_MSG_STATE_WANTED. */
+void hv_state_asked(hv_state *state, const hv_event *event);
+
+/* A joiner that wants the state of donors that give one on demand. The caller owns the struct and keeps it until done, which is
+ * called once. */
+struct hv_state_want {
+  /* HV_OK: donors offer their state under `number`, or soon will; load it with that as epoch_least. HV_NOT_FOUND: no peer gives a
+   * state of this prefix. HV_STATE: they do not agree. HV_UNREACHABLE: none could be asked. HV_CANCELLED, HV_CLOSED,
+   * HV_NOMEM. text: one sentence. */
+  void (*done)(hv_state_want *self, hv_status status, const char *text);
+  void *owner;
+  hv_span prefix;  /* borrowed until done */
+  uint64_t number; /* in: the program's clock in ms, or a number that donors agreed to; out: the number that they agree to */
+  size_t n_donors; /* out: donors that agree */
+  struct hv_wanting *wanting; /* state's own; NULL while not under way */
+};
+
+/* Asks the donors. done is not called from within. Any error: nothing was started. */
+hv_status hv_state_want_start(hv_state *state, hv_state_want *want, hv_error *err);
+/* Cancels: done is called within this call. Does nothing if none is under way. */
+void hv_state_want_cancel(hv_state *state, hv_state_want *want);
 
 /* The number of uploads under way. */
 size_t hv_state_uploads(const hv_state *state);

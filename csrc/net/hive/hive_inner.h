@@ -44,6 +44,8 @@ struct hv_hive_op {
     } average;
     hv_state_offer state_offer;
     hv_state_load state_load;
+    hv_state_wait state_wait;
+    hv_state_want state_want;
     struct {
       hv_span prefix;
       int at_once;

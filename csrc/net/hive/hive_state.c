@@ -262,3 +262,72 @@ hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms,
   hv_state_load look = {.prefix = prefix, .timeout_ms = timeout_ms, .epoch_least = epoch_least, .only_look = 1};
   return begin_load(hive, look, out);
 }
+
+/* ---- on demand ---- */
+
+static void finish_with_number(hv_hive_op *o, hv_status status, uint64_t number, const char *text) {
+  uint8_t bytes[8];
+  if (status != HV_OK) {
+    hv_hive_fail_op(o, status, text);
+    return;
+  }
+  hv_le_put(bytes, number, sizeof bytes);
+  hv_future_finish(o->future, hv_span_of(bytes, sizeof bytes), NULL);
+  hv_hive_free_op(o);
+}
+
+static void wait_over(hv_state_wait *wait, hv_status status, const char *text) {
+  finish_with_number(wait->owner, status, wait->number, text);
+}
+
+static void cancel_wait(hv_hive_op *o, hv_node *node) {
+  hv_state_wait_end(hv_node_state(node), o->u.state_wait.prefix);
+}
+
+static void start_wait(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  o->u.state_wait.done = wait_over;
+  o->u.state_wait.owner = o;
+  o->cancel = cancel_wait;
+  hv_status status = hv_state_wait_start(hv_node_state(node), &o->u.state_wait, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+}
+
+static void want_over(hv_state_want *want, hv_status status, const char *text) {
+  finish_with_number(want->owner, status, want->number, text);
+}
+
+static void cancel_want(hv_hive_op *o, hv_node *node) {
+  hv_state_want_cancel(hv_node_state(node), &o->u.state_want);
+}
+
+static void start_want(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  o->u.state_want.done = want_over;
+  o->u.state_want.owner = o;
+  o->cancel = cancel_want;
+  hv_status status = hv_state_want_start(hv_node_state(node), &o->u.state_want, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+}
+
+hv_status hv_hive_state_await(hv_hive *hive, hv_span prefix, uint64_t clock_ms, hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start_wait, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  o->u.state_wait = (hv_state_wait){.prefix = prefix, .clock_ms = clock_ms};
+  return hv_hive_submit(o, out);
+}
+
+hv_status hv_hive_state_want(hv_hive *hive, hv_span prefix, uint64_t number, hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start_want, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  o->u.state_want = (hv_state_want){.prefix = prefix, .number = number};
+  return hv_hive_submit(o, out);
+}

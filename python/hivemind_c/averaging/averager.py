@@ -13,6 +13,7 @@ import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindValueError
 
 from hivemind_c import _notebook
+from hivemind_c._signature import names_options
 from hivemind_c.averaging.announcements import Announcements
 from hivemind_c.averaging.checks import (
     epoch_bytes,
@@ -38,6 +39,7 @@ from hivemind_c.p2p import PeerID
 
 logger = logging.getLogger("hivemind_c.averaging")
 MIN_GROUP_SIZE = 2  #: by default
+GatheredData = Any  #: hivemind's name for the type of a value that a member gives to gather
 _apart: "contextvars.ContextVar[bool]" = contextvars.ContextVar("hivemind_c averagers made apart", default=False)
 
 
@@ -94,6 +96,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
 
     _sections: Sequence[int] = ()  # indices of tensors that share no chunk with the tensor before
 
+    @names_options
     def __init__(
         self,
         averaged_tensors: Sequence[Any],
@@ -235,8 +238,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         with self._starting:
             self._ended = True
             averager = self._averager
-        if self._answers is not None:
-            self._answers.end()
+        self._end_answers()
         self._stop_sharing()
         if averager is not None:
             averager.close()

@@ -1,7 +1,8 @@
 """State on demand: until its program calls share_state(), an averager offers its state when a joining peer asks.
 
-Thread: one daemon thread for each such averager, which looks into the DHT. Limits: one offer for each look, dropped
-when nobody has asked for LINGER_S.
+The core finds donors and agrees with them on a number; here the state is made and offered under it.
+Thread: one daemon thread for each such averager, which sleeps until a joiner asks. Limits: csrc/core/state/demand.h; an
+offer is dropped when nobody has asked for LINGER_S.
 """
 
 from __future__ import annotations
@@ -11,22 +12,21 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
-from _hivemind_c import HivemindError
+from _hivemind_c import Future, HivemindError, HivemindLookupError, HivemindTimeoutError
 
 from hivemind_c._log import begin
-from hivemind_c.dht.values import get_dht_time, pack, unpack
+from hivemind_c.dht.values import get_dht_time
 
 if TYPE_CHECKING:
     from hivemind_c.averaging.averager import DecentralizedAverager
-    from hivemind_c.dht import DHT
+    from hivemind_c.averaging.state import StateSharing
 
 logger = logging.getLogger("hivemind_c.averaging")
-LOOK_S = 0.5  #: seconds between two looks
-ANSWER_S = 2.5  #: seconds in which a donor answers
-LINGER_S = 20.0  #: seconds that a request and an offer last
-AHEAD_S = 15.0  #: seconds a joiner's clock may be ahead; below LINGER_S, so that no number silences later joiners
+LINGER_S = 20.0  #: seconds that an offer lasts after the last joiner asked
+DECLARED_S = 2.5  #: seconds in which a donor that has only just begun is declared
+MAKING_S = 120.0  #: seconds in which donors make their offers, if nothing is offered yet
 
 
 def lineage_of(prefix: str) -> bytes:
@@ -34,78 +34,120 @@ def lineage_of(prefix: str) -> bytes:
     return hashlib.blake2b(prefix.encode(), digest_size=16).digest()
 
 
-def _key(prefix: str) -> bytes:
-    return f"{prefix}.state_wanted".encode()
+def _clock() -> int:
+    return int(get_dht_time() * 1000)
 
 
-def has_company(dht: "DHT") -> bool:
-    return dht.state()["peers"] > 0
-
-
-def request_state(averager: "DecentralizedAverager") -> int:
-    """Announces that this peer wants a state, and returns the least epoch number of the states offered in answer.
+def load_on_demand(sharing: "StateSharing", timeout: Optional[float], patient: bool, **limits: Any) -> Any:
+    """The state that donors offer because this peer asks for it, else one that is on offer.
 
     Args:
-        averager: The averager of this peer.
+        sharing: The states of this peer's prefix.
+        timeout: Longest time in seconds to download it. None: no limit.
+        patient: Look for DECLARED_S until somebody gives a state.
+        **limits: Further arguments of StateSharing.load.
     """
-    number = int(get_dht_time() * 1000)
-    node = averager.dht._node._started()
-    node.dht_store(_key(averager.prefix), pack(str(averager.peer_id)), pack(number), round(LINGER_S * 1000)).result(10)
-    return number
-
-
-def _latest_request(averager: "DecentralizedAverager", above: int) -> int:
-    """The highest number that another peer asks with, if it is above that one; else 0."""
-    try:
-        records = averager.dht._node._started().dht_get(_key(averager.prefix), True).result(10)
-    except HivemindError:
-        return 0  # nobody asks, or the network is down
-    own, most, latest = pack(str(averager.peer_id)), 0, (get_dht_time() + AHEAD_S) * 1000
-    for subkey, value, _, _ in records:
+    until = time.monotonic() + (DECLARED_S if timeout is None else min(DECLARED_S, timeout / 2))
+    while True:
+        loaded = _ask_and_load(sharing, timeout, **limits)
+        if loaded is not None:
+            return loaded
         try:
-            number = unpack(value)
-        except ValueError:  # a stranger's bytes
-            continue
-        if subkey != own and type(number) is int and above < number <= latest:
-            most = max(most, number)
-    return most
+            return sharing.load(timeout, **limits)
+        except HivemindLookupError:
+            if not patient or time.monotonic() > until:
+                raise
+            time.sleep(0.2)  # a donor that has only just begun is not declared yet
+
+
+def _ask_and_load(sharing: "StateSharing", timeout: Optional[float], **limits: Any) -> Any:
+    """None: no peer gives a state on demand."""
+    number, until = _clock(), time.monotonic() + (MAKING_S if timeout is None else min(MAKING_S, timeout))
+    while (left := until - time.monotonic()) > 0:
+        future = sharing._node.state_want(sharing._key, number)
+        try:
+            number = future.result(left)
+        except HivemindError as error:
+            future.cancel()
+            logger.debug("%s: no state on demand: %s", sharing.prefix, error)
+            return None
+        except BaseException:
+            future.cancel()  # after Ctrl-C
+            raise
+        try:
+            return sharing.load(timeout, epoch_least=number, **limits)
+        except HivemindLookupError:
+            pass  # the donors are still making their offers
+        except HivemindError as error:
+            if error.status != "STATE":
+                raise
+            number = _clock()  # they made offers under several numbers
+    return None
 
 
 class OnDemandDonor:
-    """Answers joining peers for one averager until the averager is shut down or dropped.
+    """Gives the state of one averager to joining peers that ask, until end().
 
     Args:
         averager: The averager. It is not kept alive by this object.
     """
 
     def __init__(self, averager: "DecentralizedAverager"):
-        self._averager = weakref.ref(averager)
-        self._ended = threading.Event()
-        self._number, self._until = 0, 0.0
-        begin("hivemind_c-on-demand", self._run, self._ended.set)
+        self._averager = weakref.ref(averager, lambda _: self._stop())
+        self._node, self._prefix = averager._node._started(), averager.prefix
+        self._turn = threading.Lock()  # over each offer of this donor, and its end
+        self._ended = False
+        self._asked: Optional[Future] = None
+        begin("hivemind_c-on-demand", self._run, self._stop)
 
     def end(self) -> None:
-        self._ended.set()
+        """Makes no further offers. It does not withdraw the last one."""
+        self._stop()
+        with self._turn:
+            pass  # an offer that was being made is under way now, so a later offer of the caller replaces it
+
+    def _stop(self) -> None:
+        self._ended = True
+        if self._asked is not None:
+            self._asked.cancel()
 
     def _run(self) -> None:
-        while not self._ended.wait(LOOK_S):
-            averager: Any = self._averager()
-            if averager is None or not averager.is_alive():
-                return
-            try:
-                self._look(averager)
-            except Exception as error:  # of a program's get_current_state, or of a node that ends
-                if averager.is_alive() and averager.dht.is_alive():
-                    logger.warning("%s: the state was not offered to a joiner: %s", averager.prefix, error)
-            averager = None  # one that nobody else holds ends here
+        try:
+            while True:
+                self._asked = self._node.state_await(self._prefix.encode(), _clock())
+                if self._ended:
+                    self._asked.cancel()
+                self._give(self._number(self._asked))
+        except HivemindError as error:
+            if not self._ended and error.status not in ("CANCELLED", "CLOSED"):
+                logger.warning("%s: giving no state to joiners that ask: %s", self._prefix, error)
 
-    def _look(self, averager: "DecentralizedAverager") -> None:
-        if not averager.shares_on_demand or not has_company(averager.dht):
-            return
-        number = _latest_request(averager, self._number)
-        if number:
-            self._number, self._until = number, time.monotonic() + LINGER_S
-            averager._offer_state(number, wait=True, lineage=lineage_of(averager.prefix))
-        elif self._until and time.monotonic() > self._until:
-            self._until = 0.0
-            averager._stop_sharing()
+    def _number(self, asked: Future) -> int:
+        """The number that the next joiner asks with. An earlier offer is dropped when none has asked for a while."""
+        try:
+            return asked.result(LINGER_S)
+        except HivemindTimeoutError:
+            if asked.done():
+                raise
+        averager = self._averager()
+        with self._turn:
+            if averager is not None and not self._ended:
+                averager._stop_sharing()
+        averager = None  # one that nobody else holds ends here
+        return asked.result()
+
+    def _give(self, number: int) -> None:
+        averager, offer = self._averager(), None
+        try:
+            if averager is not None and averager.shares_on_demand:
+                made = averager._make_state()  # without the lock: it may wait for a round
+                with self._turn:
+                    if not self._ended:
+                        lineage = lineage_of(self._prefix)
+                        offer = averager._offer_state(made, number, wait=False, lineage=lineage)
+                made = averager = None
+            if offer is not None:
+                offer.result()
+        except Exception as error:  # of a program's get_current_state, or of a newer offer
+            if not self._ended:
+                logger.warning("%s: the state was not offered to a joiner: %s", self._prefix, error)

@@ -7,10 +7,10 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from _hivemind_c import HivemindError, HivemindLookupError
+from _hivemind_c import HivemindError
 
 from hivemind_c._log import aside
-from hivemind_c.averaging.on_demand import ANSWER_S, OnDemandDonor, has_company, request_state
+from hivemind_c.averaging.on_demand import OnDemandDonor, load_on_demand
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 
@@ -62,14 +62,19 @@ class StateExchange:
             wait: Return once the offer is made.
         """
         self._by_hand = True
+        self._end_answers()
         if self._allow_state_sharing:
-            self._offer_state(epoch, wait, self._state_lineage())
+            self._offer_state(self._make_state(), epoch, wait, self._state_lineage())
 
-    def _offer_state(self: "DecentralizedAverager", epoch: int, wait: bool, lineage: bytes) -> None:
+    def _make_state(self: "DecentralizedAverager") -> Tuple[Any, List[Any], Optional[List[CompressionInfo]]]:
+        """The result of get_current_state(), in which infos may be missing."""
         metadata, tensors, *infos = self.get_current_state()
-        given = list(infos[0]) if infos and infos[0] is not None else None
-        self._shared().offer(
-            epoch, list(tensors), metadata, infos=given, wait=wait, lineage=lineage, n_own=self._n_own
+        return metadata, list(tensors), list(infos[0]) if infos and infos[0] is not None else None
+
+    def _offer_state(self: "DecentralizedAverager", made: Any, epoch: int, wait: bool, lineage: bytes) -> Any:
+        metadata, tensors, infos = made
+        return self._shared().offer(
+            epoch, tensors, metadata, infos=infos, wait=wait, lineage=lineage, n_own=self._n_own
         )
 
     @property
@@ -98,8 +103,9 @@ class StateExchange:
         self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int
     ) -> Optional[State]:
         try:
-            loaded = self._load_on_demand(sharing, timeout) if self._on_demand and not epoch_least else None
-            if loaded is None:
+            if self._on_demand and not epoch_least:
+                loaded = load_on_demand(sharing, timeout, self.dht.state()["peers"] > 0, **self._limits())
+            else:
                 loaded = sharing.load(timeout, epoch_least=epoch_least, **self._limits())
         except HivemindError as error:
             logger.warning("%s: could not load the state from peers, keeping this peer's own: %s", self.prefix, error)
@@ -124,18 +130,6 @@ class StateExchange:
     def _shares_more(self) -> bool:
         return type(self).get_current_state is not StateExchange.get_current_state
 
-    def _load_on_demand(self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float]) -> Any:
-        """The state that a peer offers on request; None: no peer does."""
-        if not has_company(self.dht):
-            return None
-        number, begin = request_state(self), time.monotonic()
-        while time.monotonic() - begin < (ANSWER_S if timeout is None else min(ANSWER_S, timeout / 2)):
-            try:
-                return sharing.load(timeout, epoch_least=number, **self._limits())
-            except HivemindLookupError:
-                time.sleep(0.1)
-        return None
-
     @property
     def allow_state_sharing(self) -> bool:
         """True if joining peers may download the state of this peer."""
@@ -151,6 +145,8 @@ class StateExchange:
         self._allow_state_sharing = bool(value)
         if value and self.is_alive():
             self._answer_joiners()
+        if not value:
+            self._end_answers()
         if not value and self._sharing is not None:
             self._sharing.withdraw()
 
@@ -175,8 +171,14 @@ class StateExchange:
 
     def _answer_joiners(self: "DecentralizedAverager") -> None:
         """From now on, where the class leaves it to this one."""
-        if self._on_demand and self._allow_state_sharing and self._answers is None:
+        if self.shares_on_demand and self._answers is None:
             self._answers = OnDemandDonor(self)
+
+    def _end_answers(self) -> None:
+        """Gives no state on demand any more. An offer that was made for a joiner stays until another one."""
+        answers, self._answers = self._answers, None
+        if answers is not None:
+            answers.end()
 
     def _stop_sharing(self) -> None:
         if self._sharing is not None:

@@ -3,7 +3,7 @@
 from hivemind_c.dht.dht import DHT
 from hivemind_c.dht.node import DHTNode
 from hivemind_c.dht.routing import DHTID
-from hivemind_c.dht.validation import DHTRecord, RecordValidatorBase, SignatureValidator
+from hivemind_c.dht.validation import CompositeValidator, DHTRecord, RecordValidatorBase, SignatureValidator
 from hivemind_c.dht.values import DHTExpiration, DHTKey, DHTValue, Subkey, ValueWithExpiration, get_dht_time
 
 TYPE_CHECKING = False
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BytesWithPublicKey",
+    "CompositeValidator",
     "DHT",
     "DHTExpiration",
     "DHTID",

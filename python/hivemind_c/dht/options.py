@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from typing import Any, Dict, Iterable, Set
+
+from hivemind_c._signature import unknown_option
 
 logger = logging.getLogger("hivemind_c.dht")
 
@@ -47,16 +48,6 @@ EFFORT = {"await_all_replicas", "beam_size", "exclude_self", "num_workers", "suf
 _warned_options: Set[str] = set()
 
 
-def unknown(where: str, option: str, known: Iterable[str]) -> TypeError:
-    """The error for an option that is not there, with the name that is most like it."""
-    names = sorted(known)
-    near = difflib.get_close_matches(option, names, 1)
-    return TypeError(
-        f"{where}: there is no option {option!r}; "
-        + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}")
-    )
-
-
 def check(given: Dict[str, Any], known: Iterable[str]) -> bool:
     """Accepts what hivemind's DHT accepts and says once in this process which of it has no effect. Returns whether it
     asks for a peer that only dials out.
@@ -69,7 +60,7 @@ def check(given: Dict[str, Any], known: Iterable[str]) -> bool:
                     "DHT itself"
                 )
         elif option not in WITHOUT_MEANING and option != "no_listen":
-            raise unknown("DHT", option, {*known, *WITHOUT_MEANING, "no_listen"})
+            raise unknown_option("DHT", option, {*known, *WITHOUT_MEANING, "no_listen"})
     new = [
         option
         for option in given
@@ -86,4 +77,4 @@ def check_effort(where: str, given: Dict[str, Any], known: Iterable[str]) -> Non
     """Accepts what says how hard get and store shall try, which the DHT decides by itself."""
     for option in given:
         if option not in EFFORT:
-            raise unknown(where, option, {*known, *EFFORT})
+            raise unknown_option(where, option, {*known, *EFFORT})

@@ -66,6 +66,68 @@ class RecordValidatorBase:
         """
 
 
+class CompositeValidator(RecordValidatorBase):
+    """Several validators as one: they sign in order of priority, and validate and strip the other way round.
+
+    Args:
+        validators: The validators.
+    """
+
+    def __init__(self, validators: Iterable[RecordValidatorBase] = ()):
+        self._validators = Validators()
+        self.extend(validators)
+
+    def extend(self, validators: Iterable[RecordValidatorBase]) -> None:
+        """Adds validators.
+
+        Args:
+            validators: The validators.
+        """
+        self._validators.merge(check_validators(validators))
+
+    @property
+    def priority(self) -> int:  # type: ignore[override]
+        """The highest priority of its validators."""
+        return max((validator.priority for validator in self._validators.all), default=0)
+
+    def validate(self, record: DHTRecord) -> bool:
+        """True if each of the validators believes the record.
+
+        Args:
+            record: The record as it was sent.
+        """
+        try:
+            self._validators.strip(record)
+        except ValueError:
+            return False
+        return True
+
+    def sign_value(self, record: DHTRecord) -> bytes:
+        """Returns the value with what each validator adds to it.
+
+        Args:
+            record: The record before it is sent.
+        """
+        return self._validators.sign(record)
+
+    def strip_value(self, record: DHTRecord) -> bytes:
+        """Returns the value without what the validators have added.
+
+        Args:
+            record: The record as it was sent.
+        """
+        return self._validators.strip(record)
+
+    def bind(self, dht) -> None:
+        """Binds each validator to a DHT.
+
+        Args:
+            dht: The DHT.
+        """
+        for validator in self._validators.all:
+            validator.bind(dht)
+
+
 class SignatureValidator(RecordValidatorBase):
     """Names the mark by which keys and subkeys belong to this peer.
 
@@ -128,9 +190,15 @@ class Validators:
         self.all: tuple[RecordValidatorBase, ...] = ()
 
     def add(self, validators: Iterable[RecordValidatorBase], dht) -> None:
+        bound = list(validators)
+        for validator in bound:
+            validator.bind(dht)
+        self.merge(bound)
+
+    def merge(self, validators: Iterable[RecordValidatorBase]) -> None:
+        """Adds those whose work no other one takes over."""
         found = list(self.all)
         for validator in validators:
-            validator.bind(dht)
             if not any(known is validator or known.merge_with(validator) for known in found):
                 found.append(validator)
         self.all = tuple(sorted(found, key=lambda validator: -validator.priority))

@@ -8,6 +8,8 @@ import logging
 from typing import Any, Callable, Dict, Set
 
 from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.compression import NoCompression
+from hivemind_c.compression.base import SerializedTensor, compression_of
 from hivemind_c.optim.grad_averager import GradientAverager
 from hivemind_c.optim.progress_tracker import ProgressTracker
 
@@ -33,6 +35,13 @@ def _options(taker: Callable[..., Any]) -> Set[str]:
     }
 
 
+def _compression(value: Any) -> Any:
+    """The compression that a number of CompressionType means, or None; others as they are."""
+    if value is None:
+        return NoCompression()
+    return compression_of(SerializedTensor(compression=value)) if isinstance(value, int) else value
+
+
 def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dict[str, Any]:
     """Returns the arguments of CollaborativeOptimizer as those of Optimizer. Raises TypeError for unknown ones.
 
@@ -49,7 +58,7 @@ def translate(opt: Any, given: Dict[str, Any], taker: Callable[..., Any]) -> Dic
         if name in ("averager_opts", "tracker_opts"):
             continue
         if name in COMPRESSIONS:
-            made.update(grad_compression=value, state_averaging_compression=value)
+            made.update(grad_compression=_compression(value), state_averaging_compression=_compression(value))
         elif name == "accumulate_grads_on":
             made.update(
                 {}

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import torch
 
 from hivemind_c import _notebook, _stderr
-from hivemind_c._signature import shows_options_of
+from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim import legacy_arguments, options
@@ -82,6 +82,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         config_mismatch: "error": refuse to train if no other peer is set up alike. "warn": train, with a warning.
     """
 
+    @names_options
     def __init__(
         self,
         *,

@@ -12,6 +12,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 import _hivemind_c
 
+from hivemind_c._signature import names_options
 from hivemind_c.dht import DHT, get_dht_time
 
 STANDINGS = "in step", "late", "behind", "ahead"
@@ -135,6 +136,7 @@ class ProgressTracker:
         start: Start at once. False: run_in_background() starts it.
     """
 
+    @names_options
     def __init__(
         self,
         dht: DHT,

@@ -35,7 +35,12 @@ from hivemind_c.optim.statistics import describe, describe_scheduler, probe, res
 from hivemind_c.optim.uncompressed import uncompressed_statistics
 
 logger = logging.getLogger("hivemind_c.optim")
-LRSchedulerBase = LRScheduler  #: hivemind's name for it
+
+# types by the names that hivemind has for them here
+LRSchedulerBase = LRScheduler
+TorchOptimizer = torch.optim.Optimizer
+Parameters = Iterable[torch.Tensor]
+ParamGroups = Iterable[Dict[str, Any]]
 
 
 class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, DecentralizedAverager):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from concurrent.futures import CancelledError, InvalidStateError, TimeoutError
 from typing import Any, Generator, Generic, TypeVar
 
 ResultType = TypeVar("ResultType")
@@ -32,4 +33,4 @@ class MPFuture(concurrent.futures.Future, Generic[ResultType]):  # type: ignore[
         )
 
 
-__all__ = ["MPFuture"]
+__all__ = ["CancelledError", "InvalidStateError", "MPFuture", "TimeoutError"]

@@ -13,8 +13,8 @@ import torch
 import hivemind_c
 from hivemind_c import DHT, DecentralizedAverager, HivemindError, HivemindValueError, get_dht_time
 from hivemind_c.averaging import on_demand
+from hivemind_c.averaging.state import StateSharing
 from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, check_apart
-from hivemind_c.dht.values import pack
 from support import PATIENCE, at_best, eventually
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -629,16 +629,62 @@ def test_state_is_offered_on_demand_as_it_is_then(swarm):
     assert eventually(lambda: joiner.load_state_from_peers(timeout=10) is None)
 
 
-def test_number_from_the_future_does_not_silence_later_joiners(swarm, monkeypatch):
-    monkeypatch.setattr(on_demand, "LINGER_S", 2.0)
+def test_number_from_the_future_does_not_silence_later_joiners(swarm):
     dhts = swarm(3)
     swarm.averager(dhts[0], [torch.full((1000,), 7.0)])
     stranger = dhts[1]._node._started()
+    assert eventually(lambda: stranger.state_want(b"test", 1).exception(10) is None)  # the donor is declared
     for number in (1 << 47, round(1000 * (get_dht_time() + 3600))):
-        assert stranger.dht_store(b"test.state_wanted", pack("stranger"), pack(number), 60_000).result(10)
+        now = round(1000 * get_dht_time())
+        assert now - 1000 <= stranger.state_want(b"test", number).result(10) <= now + 20_000  # the donor's own
     joiner = swarm.averager(dhts[2], [torch.zeros(1000)])
-    time.sleep(4)  # an offer under the stranger's number would have been dropped by now
     assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [7.0]
+
+
+def test_joiner_with_a_slow_clock_gets_the_state_of_now(swarm, monkeypatch):
+    dhts = swarm(3)
+    donor = swarm.averager(dhts[0], [torch.full((1000,), 7.0)])
+    joiners = [swarm.averager(dht, [torch.zeros(1000)], allow_state_sharing=False) for dht in dhts[1:]]
+    assert joiners[0].load_state_from_peers(timeout=60)[1][0].unique().tolist() == [7.0]
+    with donor.get_tensors() as tensors:
+        tensors[0].fill_(8)
+    monkeypatch.setattr(on_demand, "_clock", lambda: int((get_dht_time() - 3600) * 1000))
+    assert joiners[1].load_state_from_peers(timeout=60)[1][0].unique().tolist() == [8.0]
+
+
+def test_share_state_ends_the_offers_on_demand(swarm):
+    dhts = swarm(2)
+    donor = swarm.averager(dhts[0], [torch.full((1000,), 7.0)])
+    joiner = swarm.averager(dhts[1], [torch.zeros(1000)], allow_state_sharing=False)
+    assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [7.0]
+    with donor.get_tensors() as tensors:
+        tensors[0].fill_(8)
+    donor.share_state(epoch=3)
+    with donor.get_tensors() as tensors:
+        tensors[0].fill_(9)
+    for _ in range(2):
+        assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [8.0]
+    assert not donor.shares_on_demand
+    assert eventually(lambda: "hivemind_c-on-demand" not in [thread.name for thread in threading.enumerate()])
+
+
+def test_offer_on_demand_is_dropped_when_none_asks(swarm, monkeypatch):
+    monkeypatch.setattr(on_demand, "LINGER_S", 1.0)
+    dhts = swarm(2)
+    donor = swarm.averager(dhts[0], [torch.full((1000,), 7.0)])
+    joiner = swarm.averager(dhts[1], [torch.zeros(1000)], allow_state_sharing=False)
+    assert joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [7.0]
+    sharing = StateSharing(dhts[1], "test")
+
+    def nothing_is_offered():
+        try:
+            sharing.look(timeout=10)
+        except HivemindError as error:
+            return error.status == "NOT_FOUND"
+        return False
+
+    assert eventually(nothing_is_offered)
+    assert donor.shares_on_demand and joiner.load_state_from_peers(timeout=60)[1][0].unique().tolist() == [7.0]
 
 
 def test_averager_in_client_mode_has_its_own_node(swarm):

@@ -204,7 +204,7 @@ def test_wrong_arguments_are_answered_in_one_line(folder, arguments, error):
 NAMES = """
     hivemind: DHT Optimizer DecentralizedAverager TrainingAverager GradScaler get_dht_time get_logger Float16Compression PeerID __version__ averaging dht optim utils p2p compression
     hivemind.averaging: DecentralizedAverager
-    hivemind.averaging.averager: DecentralizedAverager
+    hivemind.averaging.averager: DecentralizedAverager GatheredData
     hivemind.averaging.control: AveragingStage StepControl
     hivemind.averaging.group_info: GroupInfo
     hivemind.compression: CompressionBase CompressionInfo Float16Compression NoCompression PerTensorCompression Quantile8BitQuantization RoleAdaptiveCompression
@@ -218,14 +218,14 @@ NAMES = """
     hivemind.dht.node: DHTNode
     hivemind.dht.routing: DHTID
     hivemind.dht.schema: BytesWithPublicKey SchemaValidator
-    hivemind.dht.validation: DHTRecord RecordValidatorBase
+    hivemind.dht.validation: CompositeValidator DHTRecord RecordValidatorBase
     hivemind.optim: GradScaler Optimizer TrainingAverager
     hivemind.optim.grad_averager: GradientAverager GradientAveragerFactory
     hivemind.optim.grad_scaler: GradScaler
     hivemind.optim.optimizer: Optimizer logger
     hivemind.optim.power_sgd_averager: PowerSGDGradientAverager
     hivemind.optim.progress_tracker: GlobalTrainingProgress LocalTrainingProgress ProgressTracker TrainingProgressSchema
-    hivemind.optim.state_averager: LRSchedulerBase OptimizerFactory SchedulerFactory TrainingStateAverager dump_optimizer_state initialize_optimizer_state_ load_optimizer_state
+    hivemind.optim.state_averager: LRSchedulerBase OptimizerFactory ParamGroups Parameters SchedulerFactory TorchOptimizer TrainingStateAverager dump_optimizer_state initialize_optimizer_state_ load_optimizer_state
     hivemind.optim.training_averager: TrainingAverager dump_optimizer_state initialize_optimizer_state load_optimizer_state
     hivemind.p2p: PeerID PeerInfo
     hivemind.p2p.p2p_daemon_bindings.datastructures: PeerID
@@ -238,7 +238,7 @@ NAMES = """
     hivemind.utils.limits: increase_file_limit
     hivemind.utils.logging: get_logger use_hivemind_log_handler
     hivemind.utils.math: get_flatten_greedy_dims
-    hivemind.utils.mpfuture: MPFuture
+    hivemind.utils.mpfuture: InvalidStateError MPFuture
     hivemind.utils.multiaddr: Multiaddr
     hivemind.utils.nested: nested_compare nested_flatten nested_map nested_pack
     hivemind.utils.networking: LOCALHOST choose_ip_address log_visible_maddrs

@@ -3,13 +3,18 @@
 docs/howto/migrate-from-hivemind.md lists the differences.
 """
 
+import dataclasses
+import inspect
 import logging
 import threading
 
 import numpy
 import pytest
+import torch
 
 import hivemind_c as hivemind
+from hivemind_c.dht import CompositeValidator, DHTRecord, RecordValidatorBase
+from hivemind_c.optim.progress_tracker import ProgressTracker
 from support import HERE, PATIENT
 
 
@@ -173,3 +178,51 @@ def test_the_level_is_the_environments(handler, capsys, monkeypatch):
         handler("in_hivemind")
     with pytest.raises(ValueError, match="in_root_logger"):
         handler("everywhere")
+
+
+# ---- options ----
+
+
+def test_an_unknown_option_is_answered_with_the_nearest_name(dhts):
+    model = torch.nn.Linear(2, 1)
+    gradients = dict(parameters=model.parameters(), dht=dhts[0], prefix="typo", start=True)
+    tries = {
+        ("Optimizer", "target_batchsize", "target_batch_size"): lambda: hivemind.Optimizer(
+            dht=dhts[0], run_id="typo", target_batchsize=4
+        ),
+        ("DecentralizedAverager", "bandwith", "bandwidth"): lambda: hivemind.GradientAverager(**gradients, bandwith=1),
+        ("ProgressTracker", "min_refresh", "min_refresh_period"): lambda: ProgressTracker(
+            dhts[0], "typo", 4, min_refresh=1
+        ),
+    }
+    for (where, wrong, near), call in tries.items():
+        with pytest.raises(TypeError, match=f"{where}: there is no option '{wrong}'; did you mean '{near}'"):
+            call()
+    for kind in (hivemind.Optimizer, hivemind.DecentralizedAverager, ProgressTracker):
+        assert "options" not in inspect.signature(kind).parameters and len(inspect.signature(kind).parameters) > 8
+
+
+def test_several_validators_are_one(dhts):
+    class Ends(RecordValidatorBase):
+        def __init__(self, mark, priority):
+            self.mark, self.priority = mark, priority
+
+        def validate(self, record):
+            return record.value.endswith(self.mark)
+
+        def sign_value(self, record):
+            return record.value + self.mark
+
+        def strip_value(self, record):
+            return record.value[: -len(self.mark)]
+
+    both = CompositeValidator([Ends(b"inner", 2)])
+    both.extend([Ends(b"outer", 1)])
+    record = DHTRecord(b"key", None, b"value", 0.0)
+    signed = dataclasses.replace(record, value=both.sign_value(record))
+    assert signed.value == b"valueinnerouter" and both.validate(signed) and both.strip_value(signed) == b"value"
+    assert not both.validate(record) and both.priority == 2
+    with hivemind.DHT(host_maddrs=[HERE], start=True, record_validators=[both], **PATIENT) as dht:
+        assert dht.store("composite", 5, hivemind.get_dht_time() + 60) and dht.get("composite", latest=True).value == 5
+    with pytest.raises(TypeError, match="must be derived from"):
+        CompositeValidator([object()])

@@ -219,14 +219,15 @@ def test_half_precision_without_a_swarms_scaler_is_refused(trainer, data, tmp_pa
         trainer.main()
 
 
-def test_the_command_line_of_the_peers_example_runs(data, dht, tmp_path):
+@pytest.mark.parametrize("hook", [[], ["-m", "hivemind_c.as_hivemind"]], ids=["plain", "hook"])
+def test_the_command_line_of_the_peers_example_runs(data, dht, tmp_path, hook):
     """Names of files, flags and several addresses as they stand in hivemind's README, on the tiny config."""
     first = dht()
     peers = [*first.get_visible_maddrs(), dht(first.get_visible_maddrs()).get_visible_maddrs()[0]]
     old = f"--experiment_prefix albert-old --seed 42 --logging_first_step --logging_steps 100 --output_dir {tmp_path} --overwrite_output_dir --logging_dir ./logs".split()
     more = f"--dataset_path {data} --config_path tiny --averaging_expiration 3 --batch_size_lead 8 --bandwidth 1e6 --statistics_expiration 600 --total_steps 2 --warmup_steps 1".split()
     small = "--use_cpu --target_batch_size 16 --dht_listen_on /ip4/127.0.0.1/tcp/0 --report_to none --disable_tqdm true".split()
-    command = [sys.executable, ALBERT / "run_trainer.py", *old, "--initial_peers", *peers, *more, *small]
+    command = [sys.executable, *hook, ALBERT / "run_trainer.py", *old, "--initial_peers", *peers, *more, *small]
     done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "Collaboration accumulated" in done.stderr  # the peers' "sanity check" is seen without any setting

@@ -215,5 +215,15 @@ def test_the_older_optimizer_takes_the_arguments_of_its_time(dht, caplog):
     optimizer.step()
     assert optimizer.local_epoch == 1
     optimizer.shutdown()
+    for number, kind in ((hivemind.CompressionType.FLOAT16, hivemind.Float16Compression), (None, hivemind.NoCompression)):
+        older = hivemind.CollaborativeOptimizer(
+            SGD(network().parameters()),
+            dht=dht,
+            prefix=f"older_{number}",
+            target_batch_size=32,
+            compression_type=number,
+        )
+        assert type(older.grad_averager.allreduce_kwargs["compression"].rest) is kind
+        older.shutdown()
     with pytest.raises(TypeError, match="no option 'averaging_expirati'; did you mean 'averaging_expiration'"):
         hivemind.CollaborativeOptimizer(SGD(network().parameters()), dht=dht, averaging_expirati=3)

@@ -41,6 +41,8 @@ static const swarm_room rooms[] = {
     {"dht-ground", "20 identities made to stand around one key", 100, 1, 0, 1, swarm_dht_ground_play},
     {"dht-forged", "forged, altered and replayed records: a million a minute", 16, 0.02, 0, 4, swarm_dht_forged_play},
     {"state", "joiners load the swarm's state while donors die", 10, 1, 0, 4, swarm_state_play},
+    {"state-demand", "donors that die give a state to joiners that ask, and one peer floods them", 14, 1, 0, 4,
+     swarm_state_demand_play},
     {"state-liars", "the same, three donors of ten lie", 24, 1, 0, 4, swarm_state_liars_play},
     {"round", "one round of averaging: all ends, and ends the same, whatever dies or lies", 8, 1.5, ALL, 300, swarm_round_play},
     {"progress-cost", "what knowing the swarm's progress costs, how near the sum is and how old", 48, 1, 0, 1, swarm_progress_play},

@@ -1,7 +1,7 @@
 /* States loaded by seeds: donors killed at random moments, and donors that lie. Each seed makes one swarm and lets several joiners
  * load at once; what each of them got is held against the honest donors' own memory, and the chunks that came are counted at the
- * joiner's door. */
-#include "lib/state_scene.h"
+ * joiner's door. And states on demand: a joiner gets one that was made after it had asked. */
+#include "lib/demand_scene.h"
 #include "sim/swarm/swarm.h"
 
 #include <string.h>
@@ -136,4 +136,102 @@ void swarm_state_play(swarm_run *run) {
 void swarm_state_liars_play(swarm_run *run) {
   size_t donors = run->options->nodes > 14 ? run->options->nodes - JOINERS : 10;
   play(run, donors, donors * 3 / 10);
+}
+
+/* ---- states on demand ---- */
+
+enum { DEMAND_JOINERS = 8, DEMAND_SECONDS = 30, HOUR_MS = 3600000, FLOOD_US = 100000, STALE_S = 6 };
+
+typedef struct demand_room {
+  swarm_run *run;
+  demand_scene scene;
+  size_t donors;
+  demand_joiner joiners[DEMAND_JOINERS], flood;
+  uint64_t due_us[DEMAND_JOINERS], flood_us;
+  int floods;
+} demand_room;
+
+static uint64_t draw(demand_room *r, uint64_t n) {
+  return check_random(&r->run->rng) % n;
+}
+
+/* Most clocks are right within seconds, and some an hour off. */
+static int64_t clock_off(demand_room *r) {
+  return draw(r, 4) ? (int64_t)draw(r, 4000) - 2000 : draw(r, 2) ? HOUR_MS : -HOUR_MS;
+}
+
+/* One node asks all the time, with numbers that it draws. */
+static void flood(demand_room *r, size_t node) {
+  uint64_t now = hv_sim_now(r->run->sim);
+  if (now < r->flood_us || !(r->flood.done || !r->flood.scene))
+    return;
+  r->flood_us = now + FLOOD_US;
+  r->flood = (demand_joiner){.only_asks = 1, .number = draw(r, 2) ? demand_clock(&r->scene) + draw(r, 20000) : draw(r, UINT64_MAX)};
+  demand_want(&r->scene, node, &r->flood);
+}
+
+static void let_join(demand_room *r) {
+  uint64_t begin = hv_sim_now(r->run->sim);
+  for (size_t i = 0; i < DEMAND_JOINERS; i++)
+    r->due_us[i] = begin + draw(r, DEMAND_SECONDS * DHT_SECOND);
+  size_t deaths = draw(r, r->donors - 2);
+  uint64_t death_us = begin + draw(r, DEMAND_SECONDS * DHT_SECOND);
+  r->floods = draw(r, 2) != 0;
+  for (uint64_t now; (now = hv_sim_now(r->run->sim)) < begin + (DEMAND_SECONDS + 60) * DHT_SECOND;) {
+    for (size_t i = 0; i < DEMAND_JOINERS; i++)
+      if (r->due_us[i] && now >= r->due_us[i]) {
+        r->due_us[i] = 0;
+        r->joiners[i].clock_off_ms = clock_off(r);
+        demand_want(&r->scene, r->donors + i, &r->joiners[i]);
+      }
+    if (r->floods && now < begin + DEMAND_SECONDS * DHT_SECOND)
+      flood(r, r->donors + DEMAND_JOINERS);
+    for (; deaths && now >= death_us; deaths--)
+      draw(r, 2) ? hv_sim_kill(r->run->sim, deaths) : hv_sim_unplug(r->run->sim, deaths);
+    demand_finish(&r->scene, r->joiners, DEMAND_JOINERS, 0.05);
+    dht_swarm_run(&r->scene.s.swarm, 0.05);
+  }
+  swarm_figure(r->run, "floods", r->floods);
+}
+
+static void check_joiner(demand_room *r, const demand_joiner *j) {
+  swarm_figure(r->run, "loads", 1);
+  swarm_figure(r->run, "asks", j->tries);
+  swarm_figure(r->run, "seconds", j->try.done ? (double)(j->try.ended_us - j->started_us) / 1e6 : 0);
+  if (!j->done || j->status != HV_OK)
+    swarm_fail(r->run, "node %zu: its load on demand ended with %s: %s", j->node, hv_status_name(j->status), j->try.text);
+  else if (!state_same(&j->try, &r->scene.donors[0].copy))
+    swarm_fail(r->run, "node %zu: it has another state than the donors", j->node);
+  else if (demand_age(&r->scene, j) > (r->floods ? STALE_S : 0))
+    swarm_fail(r->run, "node %zu: its state was made %.1f s before it asked", j->node, demand_age(&r->scene, j));
+}
+
+/* Donors die, one node floods them with questions, and clocks differ. */
+void swarm_state_demand_play(swarm_run *run) {
+  static demand_room r;
+  r = (demand_room){.run = run, .donors = run->options->nodes > DEMAND_JOINERS + 4 ? run->options->nodes - DEMAND_JOINERS - 1 : 4};
+  demand_scene_init(&r.scene, run->sim, &run->mem);
+  for (size_t i = 0; i < r.donors + DEMAND_JOINERS + 1; i++)
+    state_scene_add(&r.scene.s, STATE_HONEST, 0);
+  dht_swarm_run(&r.scene.s.swarm, 6);
+  size_t values = 2000 + draw(&r, 30000);
+  for (size_t i = 0; i < r.donors; i++)
+    demand_give(&r.scene, i, 7, values, (int64_t)draw(&r, 4000) - 2000);
+  dht_swarm_run(&r.scene.s.swarm, 5);
+  let_join(&r);
+  for (size_t i = 0; i < DEMAND_JOINERS; i++)
+    check_joiner(&r, &r.joiners[i]);
+  size_t most = (DEMAND_SECONDS + 10) / 2 + 8; /* of one network, as all are here */
+  for (size_t i = 0; i < r.donors; i++) {
+    swarm_figure(run, "sharings", (double)r.scene.donors[i].n_given);
+    if (r.scene.donors[i].n_twice)
+      swarm_fail(run, "node %zu made two offers at the same time", i);
+    if (r.scene.donors[i].n_given > most)
+      swarm_fail(run, "node %zu made %zu offers, and %zu are the most", i, r.scene.donors[i].n_given, most);
+  }
+  dht_swarm_run(&r.scene.s.swarm, 60);
+  swarm_over(run);
+  demand_scene_fini(&r.scene);
+  for (size_t i = 0; i < DEMAND_JOINERS; i++)
+    state_try_free(&r.joiners[i].try);
 }

@@ -125,6 +125,15 @@ static void dht_message_over_a_limit_is_not_written(void **state) {
   assert_int_equal(try_write(&store), HV_TOO_LARGE);
 }
 
+static void wanted_prefix_over_its_limit_is_not_written(void **state) {
+  (void)state;
+  static uint8_t blob[HV_STATE_PREFIX_MAX + 1];
+  hv_msg wanted = {.kind = HV_MSG_STATE_WANTED, .u.state_wanted = {hv_span_of(blob, HV_STATE_PREFIX_MAX), UINT64_MAX}};
+  assert_int_equal(try_write(&wanted), HV_OK);
+  wanted.u.state_wanted.prefix.size++;
+  assert_int_equal(try_write(&wanted), HV_TOO_LARGE);
+}
+
 static void invalid_message_is_not_written(void **state) {
   (void)state;
   hv_msg msg = {.kind = HV_MSG_NONE};
@@ -318,6 +327,7 @@ int main(void) {
       cmocka_unit_test(full_buffer_stays_unchanged),
       cmocka_unit_test(message_over_a_limit_is_not_written),
       cmocka_unit_test(dht_message_over_a_limit_is_not_written),
+      cmocka_unit_test(wanted_prefix_over_its_limit_is_not_written),
       cmocka_unit_test(invalid_message_is_not_written),
       cmocka_unit_test(a_message_cut_short_is_never_taken_for_whole),
       cmocka_unit_test(version_comes_first_and_is_read_by_other_versions),
