@@ -161,7 +161,7 @@ class StateSharing:
             left = None if until is None else max(until - time.monotonic(), 0.001)
             future = self._node.state_load(self._key, left, size_max, epoch_least, b"".join(here))
             try:
-                epoch, packed, donor, buffers, digest = future.result()
+                epoch, packed, donor, buffers, digest, _ = future.result()
             except BaseException as error:
                 future.cancel()  # after Ctrl-C: nobody waits for it any more
                 if refusal is not None and isinstance(error, HivemindError):
