@@ -119,7 +119,7 @@ def monitor(
 
     from hivemind_c.monitor.history import own_key, state_folder
     from hivemind_c.monitor.sinks import Missing
-    from hivemind_c.optim.options import run_name
+    from hivemind_c.optim.names import run_name
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=FORMAT)
     if monitor_ip:
