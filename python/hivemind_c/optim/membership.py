@@ -46,6 +46,14 @@ class Membership:
         self.check_setup()
         self._joined = True
         self.reporter.start()
+        if not alone and self.tracker.figures().peers == 0:
+            self._take_over()
+
+    def _take_over(self: "Optimizer") -> None:
+        """Nobody trains: if a hub still offers the state of the run, this peer continues from it."""
+        least = self.local_epoch + 1
+        if self._apart and not self.auxiliary and self.belief.newest_offered(least) is not None:
+            self._load(epoch_least=least)
 
     def check_setup(self: "Optimizer") -> None:
         """Asks the peers of the run whether this one is set up like them. The first step() asks too.
@@ -211,6 +219,11 @@ class Membership:
             loaded = averager.load_state_from_peers(
                 **{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs}
             )
+            if not loaded and before + 1 < newest and self.belief.newest_offered(before + 1) is not None:
+                # the peers in that epoch have gone, and their state with them: an older one is what the run has left
+                loaded = averager.load_state_from_peers(
+                    **{"timeout": self.load_state_timeout, **kwargs, "epoch_least": before + 1}
+                )
         if loaded:
             self._load_s = min(self._load_s, time.monotonic() - begun)
             self.belief.trust()
