@@ -84,12 +84,15 @@ class Service:
         key, self._lock = (options.identity, None) if options.identity else own_key()
         self._dht = DHT(
             options.initial_peers,
-            start=True,
+            start=False,
             host_maddrs=options.maddrs or listen_at(options.host, options.port),
             announce_maddrs=options.announce_maddrs,
             identity_path=key,
             ensure_bootstrap_success=False,
         )
+        # all that strangers could fill is within this limit, too
+        self._dht._node._config["memory_limit"] = parse_bytes(options.memory)
+        self._dht.run_in_background()
         try:
             folder = pathlib.Path(options.checkpoints) if options.checkpoints else None
             shared = HubOptions(budget, options.state_every, folder, options.keep, options.bandwidth * MEGABIT)

@@ -13,6 +13,7 @@ from hivemind_c._log import begin
 from hivemind_c.hub.files import Checkpoints
 from hivemind_c.hub.keeper import Keeper
 from hivemind_c.hub.presence import EVERY_S, Presence
+from hivemind_c.hub.rounds import Rounds
 from hivemind_c.hub.sizes import Budget
 from hivemind_c.monitor.gather import Snapshot
 
@@ -45,12 +46,14 @@ class HubRun:
         self._presence = Presence(dht, run_id)
         files = None if options.folder is None else Checkpoints(options.folder, run_id, options.keep)
         self.keeper = Keeper(dht._node._started(), run_id, options.budget.state, options.every, files)
+        self.rounds = Rounds(dht, run_id, options.budget.averaging, options.bandwidth)
         self._latest: Optional[Snapshot] = None
 
     def start(self) -> None:
         """Offers the newest checkpoint, and begins to follow the run."""
         self.keeper.resume()
         self._begin("keeper", self.keeper.run)
+        self._begin("averagers", self.rounds.run)
         self._begin("presence", self._tell)
 
     def look(self, now: Snapshot) -> None:
@@ -87,6 +90,6 @@ class HubRun:
             if now is None:
                 continue
             try:
-                self._presence.tell(max(now.epoch, held.epoch if held else 0), max(1, now.target), 0, 0)
+                self._presence.tell(max(now.epoch, held.epoch if held else 0), max(1, now.target), *self.rounds.counts)
             except HivemindError as error:
                 logger.debug("%s: the hub's record was not stored: %s", self.run_id, error)

@@ -25,7 +25,7 @@ sys.exit(main())
 """
 
 TRAINER = """
-import hashlib, json, sys
+import hashlib, json, sys, time
 import torch
 import hivemind_c as hivemind
 from optim_support import QUICK, backward, flat, network
@@ -38,11 +38,16 @@ optimizer = hivemind.Optimizer(
     optimizer=torch.optim.Adam(model.parameters(), lr=0.01), **{**QUICK, **options["more"]},
 )
 number = options["first"]
+optimizer._enter()  # the others count this peer before its first batch
+while optimizer.tracker.global_progress.num_peers < options["peers_least"]:
+    optimizer.tracker.fetch_global_progress()
+    time.sleep(0.05)
 while optimizer.local_epoch < options["epochs"]:
     backward(model, number, 16)
     optimizer.step()
     optimizer.zero_grad()
     number += 1
+    time.sleep(options["pause"])
     replica = hashlib.sha256(flat(model).numpy().tobytes()).hexdigest()[:16]
     last = optimizer.last_epoch
     told = {"epoch": optimizer.local_epoch, "replica": replica, "outcome": last and last.outcome}
@@ -110,7 +115,8 @@ class Hub(Process):
 
 
 def trainer(peers, **options):
-    usual = {"client": False, "seed": 0, "first": 0, "target": 32, "epochs": 10**6, "more": {}}
+    usual = {"client": False, "seed": 0, "first": 0, "target": 32, "epochs": 10**6}
+    usual.update(pause=0.0, peers_least=1, more={})
     return Process(TRAINER, json.dumps({"peers": peers, **usual, **options}))
 
 

@@ -1,22 +1,6 @@
 """hivemind-hub with trainers in processes of their own: the state of a run outlives its trainers."""
 
-import contextlib
-
-import pytest
-
 from hubs import Hub, replicas, told, trainer
-
-
-@pytest.fixture
-def started():
-    """Ends the processes that a test has started."""
-    with contextlib.ExitStack() as stack:
-
-        def start(process):
-            stack.callback(process.kill)
-            return process
-
-        yield start
 
 
 def kept_epoch(hub):
