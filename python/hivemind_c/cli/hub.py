@@ -13,6 +13,7 @@ from typing import Any, List, Optional, Sequence
 from hivemind_c import HivemindError, __version__
 from hivemind_c.cli.dht import set_up_logs, tell
 from hivemind_c.dht import DHT
+from hivemind_c.hub.receiver import Receiver
 from hivemind_c.hub.run import HubOptions, HubRun
 from hivemind_c.hub.sizes import budget_of, parse_bytes
 from hivemind_c.monitor.gather import Gatherer
@@ -77,7 +78,7 @@ class Service:
     def __init__(self, options: argparse.Namespace):
         check(options)
         budget = budget_of(parse_bytes(options.memory), len(options.run_id))
-        self._options, self._ended = options, threading.Event()
+        self._options = options
         self._watches: List[Watch] = []
         self._servers: List[Any] = []
         self._runs: List[HubRun] = []
@@ -98,6 +99,7 @@ class Service:
             shared = HubOptions(budget, options.state_every, folder, options.keep, options.bandwidth * MEGABIT)
             self.join = "INITIAL_PEERS=" + ",".join(reachable(self._dht.get_visible_maddrs()))
             tell(self.join)
+            self._receiver = Receiver(self._dht)
             for number, run_id in enumerate(options.run_id):
                 self._add(run_id, number, shared)
         except BaseException:
@@ -106,7 +108,7 @@ class Service:
         logger.info("this hub can serve %s", budget.in_words())
 
     def _add(self, run_id: str, number: int, shared: HubOptions) -> None:
-        run = HubRun(self._dht, run_id, shared)
+        run = HubRun(self._dht, run_id, shared, self._receiver)
         self._runs.append(run)
         watch = Watch(Gatherer(self._dht, run_id), History(self._history_of(run_id), run_id))
         watch.add(run)
@@ -148,8 +150,8 @@ class Service:
         for server in self._servers:
             server.close()
         self._dht.shutdown()
-        for run in self._runs:
-            run.close()
+        for watch in self._watches:
+            watch.close()
         if self._lock is not None:
             self._lock.close()
 

@@ -10,8 +10,8 @@ from typing import Any, List, Optional
 
 from _hivemind_c import HivemindConnectionError, HivemindError, HivemindLookupError
 
+from hivemind_c.averaging.image import Image
 from hivemind_c.hub.files import Checkpoints
-from hivemind_c.hub.image import Image
 from hivemind_c.hub.sizes import in_words
 
 logger = logging.getLogger("hivemind_c.hub")
@@ -39,6 +39,7 @@ class Keeper:
         self._in_use: List["weakref.ref[Any]"] = []  # the images that take memory
         self._pause, self._told = FIRST_S, ""
         self._is_unsaved = self._disk_failed = False
+        self._turn = threading.Lock()  # of those that change the offer
 
     def resume(self) -> None:
         """Offers the newest state on disk, if there is one."""
@@ -64,7 +65,42 @@ class Keeper:
                 found = False
             # a state that takes long to download is not downloaded all of the time
             self._pause = max(FIRST_S, time.monotonic() - begun) if found else min(1.5 * self._pause, MOST_S)
+
+    @property
+    def size_max(self) -> int:
+        """Most bytes of a state."""
+        return self._size_max
+
+    @property
+    def every(self) -> int:
+        """Epochs from one state to the next."""
+        return self._every
+
+    @property
+    def least(self) -> int:
+        """The oldest epoch whose state is of use."""
+        return 0 if self.held is None else self.held.epoch + self._every
+
+    @property
+    def has_room(self) -> bool:
+        """True unless joiners still download the state before the present one."""
+        self._in_use = [use for use in self._in_use if use() is not None]
+        return len(self._in_use) < 2
+
+    def take(self, image: Image) -> bool:
+        """Keeps a state and offers it. False: it is too old by now.
+
+        Args:
+            image: The state.
+        """
+        with self._turn:
+            if image.epoch < self.least:
+                return False
+            self._offer(image)
+            self._is_unsaved, self._told = True, ""
+            logger.info("%s: keeping the state of epoch %d, %s", self._run_id, image.epoch, in_words(image.size))
             self._save()
+        return True
 
     def _tell(self, text: str) -> None:
         """Logs a warning, unless it was the latest one."""
@@ -74,20 +110,15 @@ class Keeper:
 
     def _look(self) -> bool:
         """Takes the newest state if it is another than the one held. False: there is none."""
-        self._in_use = [use for use in self._in_use if use() is not None]
-        if len(self._in_use) > 1:
-            return False  # joiners still download the one before
-        least = 0 if self.held is None else self.held.epoch + self._every
+        if not self.has_room:
+            return False
+        least = self.least
         try:
             self._node.state_look(self._key, LOOK_S, least).result()
         except (HivemindLookupError, HivemindConnectionError):
             return False  # nobody offers one, or its donors have gone
         image = self._load(least)
-        if image is not None:
-            self._offer(image)
-            self._is_unsaved, self._told = True, ""
-            logger.info("%s: keeping the state of epoch %d, %s", self._run_id, image.epoch, in_words(image.size))
-        return image is not None
+        return image is not None and self.take(image)
 
     def _load(self, least: int) -> Optional[Image]:
         try:

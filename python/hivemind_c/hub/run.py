@@ -13,6 +13,7 @@ from hivemind_c._log import begin
 from hivemind_c.hub.files import Checkpoints
 from hivemind_c.hub.keeper import Keeper
 from hivemind_c.hub.presence import EVERY_S, Presence
+from hivemind_c.hub.receiver import Receiver
 from hivemind_c.hub.rounds import Rounds
 from hivemind_c.hub.sizes import Budget
 from hivemind_c.monitor.gather import Snapshot
@@ -38,21 +39,25 @@ class HubRun:
         dht: A DHT that runs.
         run_id: Name of the run.
         options: A HubOptions.
+        receiver: Takes the parcels that arrive at the hub.
     """
 
-    def __init__(self, dht: Any, run_id: str, options: HubOptions):
-        self.run_id, self._ended = run_id, threading.Event()
+    def __init__(self, dht: Any, run_id: str, options: HubOptions, receiver: Receiver):
+        self.run_id, self._ended, self._receiver = run_id, threading.Event(), receiver
         self._threads: List[threading.Thread] = []
         self._presence = Presence(dht, run_id)
         files = None if options.folder is None else Checkpoints(options.folder, run_id, options.keep)
         self.keeper = Keeper(dht._node._started(), run_id, options.budget.state, options.every, files)
+        self._asked = receiver.add(run_id, self.keeper)
         self.rounds = Rounds(dht, run_id, options.budget.averaging, options.bandwidth)
         self._latest: Optional[Snapshot] = None
 
     def start(self) -> None:
         """Offers the newest checkpoint, and begins to follow the run."""
+        self._receiver.start()
         self.keeper.resume()
         self._begin("keeper", self.keeper.run)
+        self._begin("requests", self._asked.run)
         self._begin("averagers", self.rounds.run)
         self._begin("presence", self._tell)
 

@@ -19,7 +19,7 @@ class Nowhere:
             raise RuntimeError(f"the hub imports {name}")
 
 sys.meta_path.insert(0, Nowhere())
-from hivemind_c.cli.hub import main
+from hivemind_c.cli.PROGRAM import main
 
 sys.exit(main())
 """
@@ -38,8 +38,9 @@ optimizer = hivemind.Optimizer(
     optimizer=torch.optim.Adam(model.parameters(), lr=0.01), **{**QUICK, **options["more"]},
 )
 number = options["first"]
-optimizer._enter()  # the others count this peer before its first batch
-while optimizer.tracker.global_progress.num_peers < options["peers_least"]:
+if options["peers_least"] > 1:
+    optimizer._enter()  # the others count this peer before its first batch
+while 1 < options["peers_least"] > optimizer.tracker.global_progress.num_peers:
     optimizer.tracker.fetch_global_progress()
     time.sleep(0.05)
 while optimizer.local_epoch < options["epochs"]:
@@ -106,7 +107,7 @@ class Hub(Process):
     def __init__(self, folder, *options, runs=("test",), port=0):
         named = [word for run in runs for word in ("--run_id", run)]
         here = ["--host", "127.0.0.1", "--port", port, "--identity", folder / "hub.key", "--history", "none"]
-        super().__init__(HUB, *named, *here, *options)
+        super().__init__(HUB.replace("PROGRAM", "hub"), *named, *here, *options)
 
     @property
     def address(self):

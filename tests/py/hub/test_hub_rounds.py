@@ -39,3 +39,15 @@ def test_run_continues_when_one_of_two_hubs_dies(started, tmp_path):
         one.wait_for(lambda p: epoch_of(p) >= died + 6)
     assert are_equal(trainers, died + 2)
     assert all(told(one)[-1]["outcome"] == "averaged" for one in trainers)
+
+
+def test_late_client_gets_the_state_of_clients_through_a_hub(started, tmp_path):
+    hub = started(Hub(tmp_path, "--checkpoints", tmp_path / "states"))
+    trainers = [started(trainer([hub.address], first=1000 * i, **{**PACE, "pause": 0.2})) for i in range(2)]
+    for one in trainers:
+        one.wait_for(lambda p: epoch_of(p) >= 2)
+    late = started(trainer([hub.address], seed=1, first=5000, **{**PACE, "pause": 0.2, "peers_least": 1}))
+    late.wait_for(lambda p: sum(step["outcome"] == "averaged" for step in told(p)) > 12)
+    since = min(step["epoch"] for step in told(late) if step["outcome"] == "averaged")
+    assert are_equal([trainers[0], late], since) and are_equal(trainers, 0)
+    assert list((tmp_path / "states").glob("test-*.state"))

@@ -7,6 +7,7 @@ import re
 import shlex
 
 import pytest
+from hubs import HUB, Process
 
 from hivemind_c.cli import hub
 
@@ -54,3 +55,11 @@ def test_wrong_option_is_one_sentence(words, wrong):
     options = hub.parser().parse_args(["--run_id", "my_run", "--identity", "/nonexistent/key", *words])
     with pytest.raises(ValueError, match=wrong):
         hub.Service(options)
+
+
+def test_monitor_is_a_hub_without_torch(started, tmp_path):
+    options = ["--history", "none", "--identity_path", tmp_path / "key", "--no-live", "--average"]
+    here = ["--host_maddrs", "/ip4/127.0.0.1/tcp/0", "--checkpoints", tmp_path / "states", "--memory", "500M"]
+    monitor = started(Process(HUB.replace("PROGRAM", "monitor"), "--run_id", "test", *options, *here))
+    assert "such as 12 million parameters with Adam" in monitor.has_logged("this hub can serve states")
+    assert monitor.end() == 0 and (tmp_path / "states").is_dir()
