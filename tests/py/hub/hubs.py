@@ -131,5 +131,5 @@ def epoch_of(process):
 
 
 def replicas(process):
-    """Digests of the parameters at the beginning of each epoch."""
-    return {step["epoch"]: step["replica"] for step in told(process)}
+    """Digests of the parameters at the beginning of each epoch, before a late average of the state is applied."""
+    return {step["epoch"]: step["replica"] for step in reversed(told(process))}
