@@ -106,8 +106,33 @@ static int read_settings(PyObject *dict, hv_hive_averager_config *config) {
 
 /* ---- making one ---- */
 
-/* Borrows all of (tensor, codec number, transfers or None, whether it is apart). */
-static int borrow_all(bind_state *state, py_averager *self, PyObject *list, hv_hive_tensor *out) {
+/* A layout (dtype number, shape) in place of a tensor: an auxiliary peer holds no values. 0, or -1 with the error raised. */
+static int read_layout(bind_state *state, PyObject *layout, bind_tensor *out) {
+  PyObject *shape;
+  memset(out, 0, sizeof *out);
+  if (!PyArg_ParseTuple(layout, "iO!", &out->dtype, &PyTuple_Type, &shape))
+    return -1;
+  Py_ssize_t n = PyTuple_Size(shape);
+  uint64_t values = 1;
+  int fits = n <= BIND_TENSOR_DIMS_MAX && hv_dtype_size(out->dtype);
+  for (Py_ssize_t i = 0; fits && i < n; i++) {
+    long long size = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    if (size == -1 && PyErr_Occurred())
+      return -1;
+    fits = size >= 0 && (size == 0 || values <= (uint64_t)INT64_MAX / 16 / (uint64_t)size);
+    values *= (uint64_t)size;
+    out->shape[i] = size;
+  }
+  if (!fits) {
+    bind_raise(state, HV_INVALID, "a layout must have the number of a dtype, and a shape that a tensor may have");
+    return -1;
+  }
+  out->n_dims = (int)n;
+  return 0;
+}
+
+/* Borrows all of (tensor, codec number, transfers or None, whether it is apart). An auxiliary peer may give layouts instead. */
+static int borrow_all(bind_state *state, py_averager *self, PyObject *list, int auxiliary, hv_hive_tensor *out) {
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
     PyObject *tensor, *transfers = Py_None;
     const struct hv_device *device = NULL;
@@ -117,8 +142,9 @@ static int borrow_all(bind_state *state, py_averager *self, PyObject *list, hv_h
     if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|Op", &tensor, &codec, &transfers, &apart))
       return -1;
     bind_tensor *loan = &self->tensors[self->n_tensors];
-    if (transfers != Py_None ? !(device = bind_transfers_borrow(state, transfers, tensor, what, loan))
-                             : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
+    if (auxiliary && PyTuple_Check(tensor) ? read_layout(state, tensor, loan) < 0
+        : transfers != Py_None             ? !(device = bind_transfers_borrow(state, transfers, tensor, what, loan))
+                                           : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
       return -1;
     self->n_tensors++;
     out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device, apart};
@@ -145,7 +171,7 @@ static int open_averager(bind_state *state, py_averager *self, PyObject *list, h
   int rc = -1;
   if (!tensors || !self->tensors)
     PyErr_NoMemory();
-  else if (borrow_all(state, self, list, tensors) == 0) {
+  else if (borrow_all(state, self, list, config->auxiliary, tensors) == 0) {
     config->tensors = tensors;
     config->n_tensors = n;
     Py_BEGIN_ALLOW_THREADS

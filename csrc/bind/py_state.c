@@ -15,6 +15,18 @@ static PyObject *view_of(bind_state *state, hv_future *future, hv_span bytes) {
   return view;
 }
 
+/* (codec, dtype, own) of each part, as state_offer takes them. */
+static PyObject *kinds_of(const hv_hive_state *got) {
+  PyObject *kinds = PyTuple_New((Py_ssize_t)got->n_parts);
+  for (size_t i = 0; kinds && i < got->n_parts; i++) {
+    const hv_hive_state_part *part = &got->parts[i];
+    PyObject *kind = Py_BuildValue("(iiN)", part->codec, part->dtype, PyBool_FromLong(part->own));
+    if (!kind || PyTuple_SetItem(kinds, (Py_ssize_t)i, kind) < 0)
+      Py_CLEAR(kinds);
+  }
+  return kinds;
+}
+
 static PyObject *loaded_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *donor) {
   hv_hive_state got;
   memcpy(&got, bytes.data, sizeof got);
@@ -24,10 +36,13 @@ static PyObject *loaded_tuple(bind_state *state, hv_future *future, hv_span byte
     if (!view || PyTuple_SetItem(parts, (Py_ssize_t)i, view) < 0)
       Py_CLEAR(parts);
   }
-  if (!parts)
+  PyObject *kinds = parts ? kinds_of(&got) : NULL;
+  if (!kinds) {
+    Py_XDECREF(parts);
     return NULL;
-  return Py_BuildValue("(Ky#NNy#)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
-                       bind_peer_text(donor), parts, (const char *)got.digest.bytes, (Py_ssize_t)sizeof got.digest.bytes);
+  }
+  return Py_BuildValue("(Ky#NNy#N)", (unsigned long long)got.epoch, (const char *)got.metadata.data, (Py_ssize_t)got.metadata.size,
+                       bind_peer_text(donor), parts, (const char *)got.digest.bytes, (Py_ssize_t)sizeof got.digest.bytes, kinds);
 }
 
 static const bind_future_kind offer_kind = {.awaited = "a state to be offered", .convert = bind_future_bytes};

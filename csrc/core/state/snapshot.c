@@ -88,7 +88,7 @@ hv_status hv_snapshot_new(hv_env *env, hv_payload *bytes, const hv_manifest_part
     if (parts)
       sized[i] = parts[i];
     sized[i].size = bytes->parts[i].size;
-    if (sized[i].codec != HV_CODEC_NONE && hv_dtype_size(sized[i].dtype) &&
+    if (sized[i].codec != HV_CODEC_NONE && sized[i].size && hv_dtype_size(sized[i].dtype) &&
         (uintptr_t)bytes->parts[i].data % hv_dtype_size(sized[i].dtype))
       status = hv_fail(err, HV_INVALID, "part %zu of the state is not aligned to its dtype's size: copy it to aligned memory", i);
   }

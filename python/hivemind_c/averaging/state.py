@@ -12,6 +12,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Seque
 
 from _hivemind_c import CODECS, Future, HivemindError, HivemindValueError
 
+from hivemind_c.averaging.image import Image
 from hivemind_c.compression.adaptive import AdaptiveCompressionBase
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
@@ -86,10 +87,34 @@ class StateSharing:
             lineage: 16 bytes that name the history of the state. Without a majority for one state, a lineage decides.
             n_own: Number of tensors, the last ones, whose values differ among peers of one state. No digest has them.
         """
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
-            raise ValueError(f"an epoch must be an int from 0 up, not {epoch!r}")
         if len(lineage) not in (0, 16):
             raise ValueError(f"a lineage must have 16 bytes or none, not {len(lineage)}")
+        image = self.image(epoch, tensors, metadata, infos, n_own)
+        parts = tuple((part, *kind) for part, kind in zip(image.parts, image.kinds))
+        future = self._node.state_offer(
+            self._key, epoch, image.metadata, parts, self._priority, self._declare_ms, lineage
+        )
+        return future.result() if wait else future
+
+    def image(
+        self,
+        epoch: int,
+        tensors: Sequence[Any],
+        metadata: Any = None,
+        infos: Optional[Sequence[CompressionInfo]] = None,
+        n_own: int = 0,
+    ) -> Image:
+        """Returns the state that offer() offers, as bytes.
+
+        Args:
+            epoch: As in offer().
+            tensors: As in offer(). Memory of the CPU is lent without a copy.
+            metadata: As in offer().
+            infos: As in offer().
+            n_own: As in offer().
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 64:
+            raise ValueError(f"an epoch must be an int from 0 up, not {epoch!r}")
         infos = infos or [CompressionInfo.from_tensor(tensor, key=i) for i, tensor in enumerate(tensors)]
         if len(infos) != len(tensors):
             raise ValueError(f"{len(infos)} infos were given for {len(tensors)} tensors: give one for each tensor")
@@ -104,12 +129,10 @@ class StateSharing:
             )
         shared = len(tensors) - n_own
         codecs = [_codec(self.compression, info, name) for info, (name, _) in zip(infos[:shared], schema)] + [0] * n_own
-        parts = tuple(
-            (_buffer(tensor), codec, _FLOATS.get(name, 0), i >= shared)
-            for i, (tensor, codec, (name, _)) in enumerate(zip(tensors, codecs, schema))
+        kinds = tuple(
+            (codec, _FLOATS.get(name, 0), i >= shared) for i, (codec, (name, _)) in enumerate(zip(codecs, schema))
         )
-        future = self._node.state_offer(self._key, epoch, packed, parts, self._priority, self._declare_ms, lineage)
-        return future.result() if wait else future
+        return Image(epoch, packed, tuple(_buffer(tensor) for tensor in tensors), kinds)
 
     def withdraw(self, at_once: bool = False) -> None:
         """Offers nothing any more. It has no effect if nothing was offered.
@@ -161,7 +184,7 @@ class StateSharing:
             left = None if until is None else max(until - time.monotonic(), 0.001)
             future = self._node.state_load(self._key, left, size_max, epoch_least, b"".join(here))
             try:
-                epoch, packed, donor, buffers, digest = future.result()
+                epoch, packed, donor, buffers, digest, _ = future.result()
             except BaseException as error:
                 future.cancel()  # after Ctrl-C: nobody waits for it any more
                 if refusal is not None and isinstance(error, HivemindError):

@@ -18,7 +18,7 @@ from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.monitor")
 SEVERAL = "--initial_peers", "--host_maddrs", "--announce_maddrs", "--dht_listen_on"
-SWITCHES = "--client_mode", "--store_checkpoints", "--use_ipfs", "--use_google_dns", "--no_relay", "--use_auto_relay"
+SWITCHES = "--client_mode", "--average", "--store_checkpoints", "--use_ipfs", "--use_google_dns", "--no_relay", "--use_auto_relay"
 PORT = 31337
 OLD = "accepted, and means nothing to a monitor here"
 
@@ -47,8 +47,16 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
     from hivemind_c.monitor.watch import Watch
 
     watching = Watch(Gatherer(dht, options.run_id, options.target), History(options.history, options.run_id), options.period)
-    server = None
+    server = hub = None
     try:
+        if options.hub is not None:
+            from hivemind_c.hub.receiver import Receiver
+            from hivemind_c.hub.run import HubRun
+
+            hub = HubRun(dht, options.run_id, options.hub, Receiver(dht))
+            hub.start()
+            watching.add(hub)
+            logger.info("this hub can serve %s", options.hub.budget.in_words())
         sinks = Sinks()
         if options.tensorboard:
             sinks.tensorboard(options.tensorboard)
@@ -77,6 +85,9 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
     finally:
         if server is not None:
             server.close()
+        if hub is not None:
+            hub.end()
+            dht.shutdown()
         watching.close()
 
 
@@ -89,6 +100,9 @@ def monitor(
     identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with this monitor's key; by default one in ~/.local/state/hivemind_c"),
     client_mode: bool = typer.Option(False, "--client_mode/--no_client_mode", help="only dial out: it watches, and peers do not find each other through it"),
     target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of an epoch; by default what the trainers say"),
+    average: bool = typer.Option(False, "--average/--no_average", help="is a hub, too: averages for peers that nobody can dial, and keeps the state; hivemind-hub has more options"),
+    memory: str = typer.Option("1G", "--memory", metavar="SIZE", help="memory of the hub"),
+    checkpoints: Optional[str] = typer.Option(None, "--checkpoints", metavar="DIR", help="the hub keeps the newest states there, without torch"),
     web: Optional[int] = typer.Option(None, "--web", min=0, max=65535, metavar="PORT", help="serves the page there, with /metrics for Prometheus; 0: a free port"),
     web_host: str = typer.Option("127.0.0.1", "--web_host", help="who may see the page: this machine only by default; 0.0.0.0: everybody who reaches it"),
     tensorboard: Optional[str] = typer.Option(None, "--tensorboard", metavar="DIR", help="writes each epoch's figures there"),
@@ -119,7 +133,7 @@ def monitor(
 
     from hivemind_c.monitor.history import own_key, state_folder
     from hivemind_c.monitor.sinks import Missing
-    from hivemind_c.optim.options import run_name
+    from hivemind_c.optim.names import run_name
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=FORMAT)
     if monitor_ip:
@@ -134,6 +148,15 @@ def monitor(
         name = pathlib.Path(run_name(run_id)).name  # a folder is nobody's to choose by the name of a run
         kept = None if history == "none" else history or str(state_folder() / f"{name}.db")
         key, _held = (identity_path, None) if identity_path else own_key()
+        hub_options = None
+        if average:
+            from hivemind_c.hub.run import HubOptions
+            from hivemind_c.hub.sizes import budget_of, parse_bytes
+
+            if client_mode:
+                raise ValueError("--average needs a monitor that peers can dial: remove --client_mode")
+            budget = budget_of(parse_bytes(memory), 1)
+            hub_options = HubOptions(budget, 1, pathlib.Path(checkpoints) if checkpoints else None, 3, 0.0)
         dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode)
         try:
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
@@ -141,7 +164,7 @@ def monitor(
             options = SimpleNamespace(
                 run_id=run_id, target=target_batch_size, history=kept, period=refresh_period, tensorboard=tensorboard, wandb=wandb_project,
                 every=every if store_checkpoints else 0, folder=folder,
-                web=web, host=web_host, join=join, live=sys.stdout.isatty() if live is None else live,
+                hub=hub_options, web=web, host=web_host, join=join, live=sys.stdout.isatty() if live is None else live,
             )  # fmt: skip
             watch(dht, options, ended)
         finally:

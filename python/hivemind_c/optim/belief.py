@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from _hivemind_c import HivemindError, HivemindLookupError
 
@@ -53,6 +53,18 @@ class Belief:
         except HivemindError as error:
             logger.debug("could not look for a state of epoch %d or later: %s", epoch, error)
         return True
+
+    def newest_offered(self, least: int) -> Optional[int]:
+        """Returns the epoch of the newest state that a joiner could load. None: there is none, or it was not found out.
+
+        Args:
+            least: Oldest epoch that is of use.
+        """
+        try:
+            return self._averager._shared().look(LOOK_S, epoch_least=least)
+        except HivemindError as error:
+            logger.debug("found no state of epoch %d or later: %s", least, error)
+            return None
 
     def doubt(self, epoch: int, own: int) -> None:
         """Leaves the claims of this epoch and of later ones out of the count for a while.

@@ -14,6 +14,7 @@ from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFac
 from hivemind_c.optim.parameters import flat_views
 from hivemind_c.optim.progress_tracker import ProgressTracker
 from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.optim.state_gift import StateGift
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
@@ -78,6 +79,8 @@ def build(
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
         o.codec = codec_of(state["compression"] if o.schedule.use_local_updates else compression, factory)
+        if o.client_mode:  # no joiner can ask it
+            o.state_averager.offers.gift = StateGift(o.dht, o.run_id)
         options.check_scheduler(o.schedule, o.state_averager.scheduler)
         o.grad_averager = None
         o.state_averager.lineage.kept = not o.schedule.use_local_updates

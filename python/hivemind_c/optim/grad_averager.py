@@ -65,6 +65,7 @@ class GradientAverager(DecentralizedAverager):
     _on_demand = False  # gradients are no state
     stamp: Any = 0  #: of the last averages: alike in peers that have the same, to the bit; 0, or 0 in it: made alone
     rounds: Sequence[Any] = ()  #: the StepControls of the last averaging that succeeded
+    averages_once = True  #: whether one round of this averager makes the average
     works_on_gpus = True  #: whether sums on a GPU may be averaged there
 
     @shows_options_of(DecentralizedAverager, but=("averaged_tensors", "tensor_infos"))

@@ -22,6 +22,9 @@ NOTICE_S = 0.1  #: the others are to know so long before the epoch begins
 AHEAD_S = 1.0
 
 
+GONE_S, AGAIN_S = 15.0, 0.5  #: until the record of a peer that has died ends; between two looks
+
+
 class Membership:
     """The part of Optimizer that joins the swarm, keeps up with it, and loads its state."""
 
@@ -46,6 +49,23 @@ class Membership:
         self.check_setup()
         self._joined = True
         self.reporter.start()
+        if not alone:
+            self._continue_run()
+
+    def _continue_run(self: "Optimizer") -> None:
+        """If those that trained have gone, and a hub still offers a state of the run, this peer continues from it."""
+        least, until = self.local_epoch + 1, time.monotonic() + GONE_S
+        if not self._apart or self.auxiliary or self.belief.newest_offered(least) is None:
+            return
+        while self.tracker.figures().peers:
+            claimed = self.tracker.global_epoch
+            if claimed < least or self.belief.newest_offered(claimed) is not None or time.monotonic() > until:
+                return  # the others have begun, too; or they are there, and their state can be loaded
+            if not self.setups.are_others_there():
+                break  # the count is of peers that have died
+            time.sleep(AGAIN_S)
+            self.tracker.fetch_global_progress()
+        self._load(epoch_least=least)
 
     def check_setup(self: "Optimizer") -> None:
         """Asks the peers of the run whether this one is set up like them. The first step() asks too.

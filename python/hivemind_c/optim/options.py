@@ -11,6 +11,7 @@ from _hivemind_c import HivemindError
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hivemind_c.compression import CompressionBase
+from hivemind_c.optim.names import run_name  # noqa: F401  of Optimizer
 
 
 def positive_int(value: Any, name: str, allow_none: bool = False) -> Optional[int]:
@@ -43,14 +44,6 @@ def seconds(value: Any, name: str, allow_none: bool = False, default: Optional[f
 def on_epoch(value: Any) -> Any:
     if value is not None and not callable(value):
         raise TypeError(f"on_epoch must be a function of an EpochRecord, not {value!r}")
-    return value
-
-
-def run_name(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"run_id must be the name of the run, the same on all its peers, not {value!r}")
-    if "." in value or len(value.encode()) > 200:
-        raise ValueError(f'run_id must not contain "." and must have at most 200 bytes: {value[:60]!r}')
     return value
 
 

@@ -45,6 +45,8 @@ class PowerSGDGradientAverager(GradientAverager):
         **kwargs: Further options of GradientAverager.
     """
 
+    averages_once = False
+
     @shows_options_of(GradientAverager)
     def __init__(
         self,

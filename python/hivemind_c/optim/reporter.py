@@ -21,6 +21,8 @@ from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import ERRORS_MAX, LEAST_S, News, key_of, period_s, subkey_of, write_news
 from hivemind_c.dht.values import pack
 from hivemind_c.optim.epoch_record import finite
+from hivemind_c.optim.layout_report import LayoutReport
+from hivemind_c.optim.reach_check import ReachCheck
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
@@ -49,6 +51,8 @@ class Reporter:
         self._samples = self._rounds = self._failures = 0
         self._has_cut = False  # samples beyond the most that counts
         self.samples_lost = 0  #: that were summed up and never stepped with
+        self._layout = LayoutReport()
+        self._reach = ReachCheck(optimizer.dht, optimizer.run_id) if optimizer.client_mode else None
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
 
     # ---- what the training thread says; none of it waits ----
@@ -146,7 +150,12 @@ class Reporter:
                 period = period_s(optimizer.tracker.global_progress.num_peers)
                 if waiting is None or waiting.done():  # else the network is slow, and what is newer waits
                     waiting = self._store(optimizer, self.news(max(LIVES_S, LIVES * period)))
+                    self._layout.renew(optimizer)
                 optimizer.ledger.clock_check.look()
+                if self._reach is not None:
+                    self._reach.look()
+                if (gift := optimizer.state_averager.offers.gift) is not None:
+                    gift.look()
             except _hivemind_c.HivemindError as error:
                 logger.debug("this peer's news were not told: %s", error)
                 if error.status in ("CLOSED", "FORKED"):

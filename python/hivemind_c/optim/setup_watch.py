@@ -154,6 +154,10 @@ class SetupWatch:
     def _others(self) -> Dict[str, Told]:
         return read_setups(self._optimizer.dht, self._optimizer.run_id)
 
+    def are_others_there(self) -> bool:
+        """True if another peer that trains has told of itself lately."""
+        return bool(self._others())
+
     def _judge(self, others: Dict[str, Told]) -> Verdict:
         return judge(self.own, {peer: told.setup for peer, told in others.items()})
 

@@ -13,6 +13,7 @@ from _hivemind_c import HivemindError
 from hivemind_c._log import wait_at_end
 
 if TYPE_CHECKING:
+    from hivemind_c.optim.state_gift import StateGift
     from hivemind_c.optim.state_averager import TrainingStateAverager
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -36,6 +37,7 @@ class StateOffers:
         self._offered: Optional[int] = None  # the epoch whose state is on offer
         self._epoch_s = self._cost_s = 0.0  # what an epoch takes; what a copy costs
         self._failures, self._again = 0, 0.0
+        self.gift: Optional["StateGift"] = None  #: of a peer that nobody can dial
         self.loads = 0  # since an epoch was made together with others
         #: called with the setup of a state before it is taken over; raises if this peer must not take it
         self.check_setup: Callable[[Any], None] = lambda packed: None
@@ -49,6 +51,7 @@ class StateOffers:
             self._epoch_s = took if not self._epoch_s else 0.8 * self._epoch_s + 0.2 * took
         self._last, self._begun_epoch = now, epoch
         early = self._offered == epoch
+        wanted = wanted or self.gift is not None and self.gift.is_wanted(epoch)
         if early and not changed or not early and not wanted and epoch % self._every():
             return
         self.offer(epoch)
@@ -59,6 +62,8 @@ class StateOffers:
         self._offered = epoch
         try:
             self._averager.share_state(epoch, wait=False)
+            if self.gift is not None and self.gift.is_wanted(epoch):
+                self.gift.give(self._averager, epoch)
         except (HivemindError, ValueError) as error:
             logger.warning("epoch %d: could not offer the state to others, will retry: %s", epoch, error)
         self._cost_s = time.monotonic() - now

@@ -153,7 +153,7 @@ def shell(tmp_path):
     """shell(line) starts it where the programs of an installed hivemind_c are on the PATH; in a copy of examples/ and benchmarks/."""
     tools, running = tmp_path / "bin", []
     tools.mkdir()
-    for name, words in {"python": "", **{f"hivemind-{one}": f"-m hivemind_c.cli.{one}" for one in ("dht", "doctor", "monitor")}}.items():
+    for name, words in {"python": "", **{f"hivemind-{one}": f"-m hivemind_c.cli.{one}" for one in ("dht", "doctor", "hub", "monitor")}}.items():
         (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
         (tools / name).chmod(0o755)
     env = {**ENV, "PATH": f"{tools}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "INITIAL_PEERS": ""}
@@ -200,6 +200,12 @@ def run_monitor(shell, run_id="my_run"):
     stopped(process)
 
 
+def run_hub(shell):
+    process = shell("hivemind-hub --run_id my_run --checkpoints states --web 0 --host 127.0.0.1 --port 0")
+    assert [process.stdout.readline().split("=")[0] for _ in range(2)] == ["INITIAL_PEERS", "WEB"]
+    stopped(process)
+
+
 def run_doctor(shell):
     there = shell("hivemind-dht --host_maddrs 127.0.0.1:0")
     address = there.stdout.readline().split()[1]
@@ -219,6 +225,7 @@ def run_tiny_albert(shell):
 #: how a command is run; those of one program are run by one function
 RUN = {
     "hivemind-dht --host_maddrs 0.0.0.0:31337 --identity_path root.key": run_dht,
+    "hivemind-hub --run_id my_run --checkpoints states --web 8080": run_hub,
     "hivemind-monitor --run_id my_run --web 8080": run_monitor,
     "hivemind-monitor --run_id albert --web 8080": lambda shell: run_monitor(shell, "albert"),
     "hivemind-doctor --initial_peers /ip4/203.0.113.7/tcp/31337/p2p/12D3KooW... --run_id my_run": run_doctor,

@@ -1,0 +1,171 @@
+"""The layout of a run's averagers: what a peer without tensors must know to take part in their rounds.
+
+A trainer writes it from its averagers, and a hub reads it. A stranger's layout is refused unless all values are within
+their bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import msgpack
+from _hivemind_c import CODECS, HivemindValueError
+
+from hivemind_c.compression import arrays
+
+VERSION = 1
+PACKED_MAX = 60_000  #: bytes of a packed layout: it fits into a record of the DHT
+UNPACKED_MAX = 16 << 20
+TENSORS_MAX, DIMS_MAX, VALUES_MAX = 1 << 16, 64, 1 << 48
+SECONDS_MAX = 86_400.0
+EVERY_MAX = 1 << 32
+GROUP_BITS_MAX = 64
+#: of an averager, with the largest value of each
+_WHOLE = {
+    "part_bytes": 1 << 30,
+    "target_group": 1 << 20,
+    "min_group": 1 << 20,
+    "round_ms": (1 << 32) - 2,
+    "stall_ms": (1 << 32) - 2,
+    "request_ms": (1 << 32) - 2,
+    "min_vector": (1 << 32) - 2,
+}
+Tensor = Tuple[int, int, bool, Tuple[int, ...]]  #: number of the dtype, of the codec, whether it is apart, shape
+
+
+class AveragerLayout(NamedTuple):
+    """One averager of a run."""
+
+    kind: str  #: "gradients" or "state"
+    every: int  #: epochs from one round to the next
+    bits: str  #: of the first group
+    settings: Dict[str, Any]  #: as the core has them
+    tensors: Tuple[Tensor, ...]
+
+    @property
+    def values(self) -> int:
+        """The number of values in all tensors."""
+        return sum(math.prod(shape) for *_, shape in self.tensors)
+
+    def loans(self) -> List[Tuple[Any, int, None, bool]]:
+        """The tensors as the core's Averager takes them from an auxiliary peer."""
+        return [((dtype, shape), codec, None, apart) for dtype, codec, apart, shape in self.tensors]
+
+
+class RunLayout(NamedTuple):
+    """All averagers of a run, and its times in seconds."""
+
+    matchmaking_time: float
+    averaging_timeout: float
+    averagers: Tuple[AveragerLayout, ...]
+
+
+def layout_of(averager: Any, kind: str, every: int) -> AveragerLayout:
+    """Returns the layout of an averager with tensors.
+
+    Args:
+        averager: A DecentralizedAverager.
+        kind: "gradients" or "state".
+        every: Epochs from one round to the next.
+    """
+    lent, settings = averager._tensors, averager._settings
+    tensors = tuple(
+        (arrays.FLOATS[arrays.dtype_name(tensor.dtype)], codec, apart, tuple(map(int, tensor.shape)))
+        for tensor, (_, codec, _, apart) in zip(lent.tensors, lent.loans)
+    )
+    kept = {name: settings[name] for name in (*_WHOLE, "weight_max")}
+    return AveragerLayout(kind, every, averager._arguments["initial_group_bits"], kept, tensors)
+
+
+def pack_layout(layout: RunLayout) -> bytes:
+    """Returns a layout as bytes. Raises HivemindValueError if they are too many for a record.
+
+    Args:
+        layout: A RunLayout.
+    """
+    said = {
+        "version": VERSION,
+        "times": [float(layout.matchmaking_time), float(layout.averaging_timeout)],
+        "averagers": [
+            [one.kind, one.every, one.bits, one.settings, [[d, c, a, *shape] for d, c, a, shape in one.tensors]]
+            for one in layout.averagers
+        ],
+    }
+    packed = zlib.compress(msgpack.packb(said), 9)
+    if len(packed) > PACKED_MAX:
+        raise HivemindValueError(
+            f"a hub cannot average for this run: its layout has {len(packed)} bytes when compressed, and the limit is "
+            f"{PACKED_MAX}; let one trainer be dialled, or use fewer, larger tensors"
+        )
+    return packed
+
+
+def read_layout(packed: Any) -> RunLayout:
+    """Returns the layout in a stranger's bytes.
+
+    Raises ValueError if they are not those of pack_layout().
+
+    Args:
+        packed: The bytes.
+    """
+    if type(packed) is not bytes or len(packed) > PACKED_MAX:
+        raise ValueError(f"a layout has at most {PACKED_MAX} bytes")
+    try:
+        unpacker = zlib.decompressobj()
+        plain = unpacker.decompress(packed, UNPACKED_MAX)
+        if not unpacker.eof or unpacker.unused_data:
+            raise ValueError("it is not whole, or larger than the limit")
+        said = msgpack.unpackb(plain, max_ext_len=0)
+        version, (matchmaking, averaging), averagers = said["version"], said["times"], said["averagers"]
+        found = tuple(_averager(*one) for one in averagers)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, zlib.error, msgpack.UnpackException) as error:
+        raise ValueError(f"a layout cannot be read: {error}") from None
+    kinds = [one.kind for one in found]
+    fine = version == VERSION and len(set(kinds)) == len(kinds) and kinds
+    if not fine or not all(_is_number(time, SECONDS_MAX) for time in (matchmaking, averaging)):
+        raise ValueError("a layout has another version, or values out of their bounds")
+    return RunLayout(matchmaking, averaging, found)
+
+
+def _is_whole(value: Any, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _is_number(value: Any, most: float) -> bool:
+    return type(value) in (int, float) and 0 <= value <= most
+
+
+def _averager(kind: Any, every: Any, bits: Any, settings: Any, tensors: Any) -> AveragerLayout:
+    fine = (
+        kind in ("gradients", "state")
+        and _is_whole(every, EVERY_MAX)
+        and every > 0
+        and type(bits) is str
+        and len(bits) <= GROUP_BITS_MAX
+        and not set(bits) - {"0", "1"}
+        and set(settings) == {*_WHOLE, "weight_max"}
+        and all(_is_whole(settings[name], most) for name, most in _WHOLE.items())
+        and _is_number(settings["weight_max"], 3e38)
+        and 0 < len(tensors) <= TENSORS_MAX
+    )
+    if not fine:
+        raise ValueError("values out of their bounds")
+    layout = AveragerLayout(kind, every, bits, settings, tuple(_tensor(*one) for one in tensors))
+    if layout.values > VALUES_MAX:
+        raise ValueError("more values than a run may have")
+    return layout
+
+
+def _tensor(dtype: Any, codec: Any, apart: Any, *shape: Any) -> Tensor:
+    fine = (
+        dtype in arrays.FLOATS.values()
+        and _is_whole(codec, len(CODECS) - 1)
+        and type(apart) is bool
+        and len(shape) <= DIMS_MAX
+        and all(_is_whole(size, VALUES_MAX) for size in shape)
+    )
+    if not fine:
+        raise ValueError("a tensor out of its bounds")
+    return dtype, codec, apart, shape

@@ -1,0 +1,182 @@
+"""hivemind-hub: a reachable machine that keeps runs together: entrance, monitor, keeper of the state, and averager."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import pathlib
+import signal
+import sys
+import threading
+from typing import Any, List, Optional, Sequence
+
+from hivemind_c import HivemindError, __version__
+from hivemind_c.cli.dht import set_up_logs, tell
+from hivemind_c.dht import DHT
+from hivemind_c.hub.receiver import Receiver
+from hivemind_c.hub.run import HubOptions, HubRun
+from hivemind_c.hub.sizes import budget_of, parse_bytes
+from hivemind_c.monitor.gather import Gatherer
+from hivemind_c.monitor.history import History, own_key, state_folder
+from hivemind_c.monitor.watch import Watch
+from hivemind_c.optim.names import run_name
+from hivemind_c.utils.networking import reachable
+
+logger = logging.getLogger("hivemind_c.hub")
+PORT = 31337
+MEGABIT = 125_000  #: bytes
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hivemind-hub",
+        description="Keeps runs together on a small machine that peers can reach: they find each other through it, it "
+        "shows how a run goes, averages for peers that nobody can dial, and keeps the state. It needs no torch.",
+    )
+    several: Any = dict(action="extend", nargs="+", metavar="ADDRESS", default=[])
+    add = parser.add_argument
+    add("--run_id", action="append", required=True, metavar="NAME", help="the run's name; may be given several times")
+    add("--host", default="0.0.0.0", help="the interface to listen on; by default every one")
+    add("--port", type=int, default=PORT, help="the port to listen on (default: %(default)s)")
+    add("--maddrs", "--host_maddrs", **several, help="where to listen, as multiaddrs, in place of --host and --port")
+    add("--announce_maddrs", **several, help="addresses that other peers are given instead of those found out")
+    add("--initial_peers", **several, help="peers or other hubs of the run; none begins a new swarm")
+    add("--identity", "--identity_path", metavar="FILE", help="the hub's key; by default one in the state folder")
+    add("--memory", default="1G", metavar="SIZE", help="memory of the hub (default: %(default)s)")
+    add("--checkpoints", metavar="DIR", help="keeps the newest states there; by default in memory only")
+    add("--keep", type=int, default=3, metavar="N", help="checkpoints of each run that stay (default: %(default)s)")
+    add("--state_every", type=int, default=1, metavar="N", help="epochs between two states (default: %(default)s)")
+    add("--bandwidth", type=float, default=0.0, metavar="MBIT", help="this machine's link in Mbit/s, if known")
+    add("--web", type=int, metavar="PORT", help="serves the page of the first run there, of each next run one port up")
+    add("--web_host", default="127.0.0.1", help="the interface of the page (default: %(default)s)")
+    add("--history", metavar="DIR", help="keeps the page's curves there; 'none': in memory only")
+    add("--json", action="store_true", help="log lines as JSON objects")
+    add("--version", action="version", version=f"hivemind_c {__version__}")
+    return parser
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises ValueError if an option is of no use."""
+    for name, least in (("keep", 1), ("state_every", 1), ("bandwidth", 0)):
+        if not getattr(options, name) >= least:
+            raise ValueError(f"cannot start the hub: --{name} must be {least} or more")
+    if not 0 <= options.port < 1 << 16:
+        raise ValueError("cannot start the hub: --port must be a number from 0 to 65535")
+    names = [run_name(run) for run in options.run_id]
+    if len(set(names)) < len(names):
+        raise ValueError("cannot start the hub: --run_id names one run twice; give each run once")
+
+
+def listen_at(host: str, port: int) -> str:
+    """Returns the multiaddr of an interface."""
+    return f"/ip6/{host}/tcp/{port}" if ":" in host else f"/ip4/{host}/tcp/{port}"
+
+
+class Service:
+    """The hub: one node, and for each run a monitor and a HubRun."""
+
+    def __init__(self, options: argparse.Namespace):
+        check(options)
+        budget = budget_of(parse_bytes(options.memory), len(options.run_id))
+        self._options = options
+        self._watches: List[Watch] = []
+        self._servers: List[Any] = []
+        self._runs: List[HubRun] = []
+        key, self._lock = (options.identity, None) if options.identity else own_key()
+        self._dht = DHT(
+            options.initial_peers,
+            start=False,
+            host_maddrs=options.maddrs or listen_at(options.host, options.port),
+            announce_maddrs=options.announce_maddrs,
+            identity_path=key,
+            ensure_bootstrap_success=False,
+        )
+        # all that strangers could fill is within this limit, too
+        self._dht._node._config["memory_limit"] = parse_bytes(options.memory)
+        self._dht.run_in_background()
+        try:
+            folder = pathlib.Path(options.checkpoints) if options.checkpoints else None
+            shared = HubOptions(budget, options.state_every, folder, options.keep, options.bandwidth * MEGABIT)
+            self.join = "INITIAL_PEERS=" + ",".join(reachable(self._dht.get_visible_maddrs()))
+            tell(self.join)
+            self._receiver = Receiver(self._dht)
+            for number, run_id in enumerate(options.run_id):
+                self._add(run_id, number, shared)
+        except BaseException:
+            self.close()
+            raise
+        logger.info("this hub can serve %s", budget.in_words())
+
+    def _add(self, run_id: str, number: int, shared: HubOptions) -> None:
+        run = HubRun(self._dht, run_id, shared, self._receiver)
+        self._runs.append(run)
+        watch = Watch(Gatherer(self._dht, run_id), History(self._history_of(run_id), run_id))
+        watch.add(run)
+        self._watches.append(watch)
+        if self._options.web is not None:
+            from hivemind_c.monitor.web import Server
+
+            port = self._options.web + number if self._options.web else 0
+            server = Server(lambda: watch.latest, watch.points, self.join, self._options.web_host, port)
+            self._servers.append(server)
+            tell(f"WEB={server.address}")
+        run.start()
+
+    def _history_of(self, run_id: str) -> Optional[str]:
+        given = self._options.history
+        folder = state_folder() if given is None else pathlib.Path(given)
+        if given == "none":
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder / f"hub-{pathlib.Path(run_id).name}.db")
+
+    def serve(self, ended: threading.Event) -> None:
+        """Serves until ended is set.
+
+        Args:
+            ended: The end.
+        """
+        threads = [threading.Thread(target=watch.run, args=(ended,), daemon=True) for watch in self._watches]
+        for thread in threads:
+            thread.start()
+        ended.wait()
+        for thread in threads:
+            thread.join(5)
+
+    def close(self) -> None:
+        """Leaves the swarm. Checkpoints are on disk already."""
+        for run in self._runs:
+            run.end()
+        for server in self._servers:
+            server.close()
+        self._dht.shutdown()
+        for watch in self._watches:
+            watch.close()
+        if self._lock is not None:
+            self._lock.close()
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    options = parser().parse_args(arguments)
+    set_up_logs(options.json)
+    ended = threading.Event()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the hub stays
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        service = Service(options)
+    except (HivemindError, ValueError, OSError) as error:
+        logger.error("%s", error)
+        return 1
+    except ImportError as error:
+        logger.error("cannot serve the page: %s is not installed; run pip install 'hivemind_c[monitor]'", error.name)
+        return 1
+    try:
+        service.serve(ended)
+    finally:
+        service.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

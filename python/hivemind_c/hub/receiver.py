@@ -1,0 +1,163 @@
+"""The states that a hub asks trainers for, because it cannot dial them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from _hivemind_c import HivemindError, HivemindTimeoutError
+
+from hivemind_c._log import begin
+from hivemind_c.averaging import gifts
+from hivemind_c.averaging.image import block_size_max, read_block
+from hivemind_c.dht import news
+from hivemind_c.hub.keeper import Keeper
+
+logger = logging.getLogger("hivemind_c.hub")
+LOOK_S = 1.0  #: between two looks at a run
+PATIENCE_S = 60.0  #: of a trainer that was asked and sends nothing, in which an epoch should end
+STORE_S = 5.0  #: between two stores of a request
+TURN_S = 120.0  #: for which one trainer is asked
+SOON_S = 3.0  #: in which a trainer sends the state of an epoch that has begun, if its line is fast
+
+
+class Asked:
+    """The requests of a hub for one run.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+        keeper: The Keeper of the run.
+        arrivals: The blocks that arrive at this hub.
+    """
+
+    def __init__(self, dht: Any, run_id: str, keeper: Keeper, arrivals: gifts.Arrivals):
+        self._dht, self.run_id, self._keeper, self._arrivals = dht, run_id, keeper, arrivals
+        self.request: Optional[gifts.Request] = None
+        # when the trainer was asked, when bytes came, when the record was stored
+        self._asked_at = self._since = self._stored = 0.0
+        self._seen = 0  # bytes of the block
+        self._given = 0  # the epoch of the state before, or of the trainer when it was asked
+        # when the first bytes of the block came, and how long the trainer sends nothing after a state
+        self._begun = self._rest = 0.0
+
+    def run(self, ended: threading.Event) -> None:
+        """Asks whenever only trainers that cannot be dialled have a newer state, until ended is set.
+
+        Args:
+            ended: The end.
+        """
+        while not ended.wait(LOOK_S):
+            try:
+                self._look(self._trainers())
+            except HivemindError as error:
+                logger.debug("%s: could not ask for a state: %s", self.run_id, error)
+
+    def _trainers(self) -> List[Tuple[str, str, int]]:
+        """(ID, role, epoch) of each trainer."""
+        told = news.gather(self._dht, self.run_id)
+        return [(peer, one.role, one.epoch) for peer, one, _ in told if one.role != "auxiliary"]
+
+    def _look(self, trainers: List[Tuple[str, str, int]]) -> None:
+        now, request = time.monotonic(), self.request
+        are_clients = bool(trainers) and all(role == "client" for _, role, _ in trainers)
+        if request is not None:
+            arrived = self._arrivals.arrived(request)
+            if arrived != self._seen:
+                self._seen, self._since = arrived, now
+                self._begun = self._begun or now
+            epoch = next((epoch for peer, _, epoch in trainers if peer == request.giver), None)
+            # it has begun epochs and not given their state: another replica is the run's
+            has_passed = epoch is None or epoch > self._given + 2 and now - self._since > SOON_S + self._rest
+            is_over = now - self._asked_at > TURN_S or not are_clients
+            if now - self._since > PATIENCE_S + self._rest or not arrived and (has_passed or is_over):
+                self.end_request()
+        # the state of an epoch is that of its beginning: a trainer has one once it has made a step
+        able = [(peer, epoch) for peer, _, epoch in trainers if epoch >= max(1, self._keeper.least)]
+        if self.request is None and able and are_clients and self._keeper.has_room:
+            giver, self._given = random.choice(able)
+            self._ask(giver)
+        if self.request is not None and now - self._stored > STORE_S:
+            self._stored = now
+            self.request = self.request._replace(least=max(1, self._keeper.least))
+            gifts.store(self._dht, self.run_id, self.request)
+
+    def _ask(self, giver: str) -> None:
+        size, now = self._keeper.size_max, time.monotonic()
+        request = gifts.new_request(self._dht.peer_id, giver, max(1, self._keeper.least), self._keeper.every, size)
+        self.request, self._since, self._asked_at, self._stored, self._seen = request, now, now, 0.0, 0
+        self._begun = self._rest = 0.0
+        self._arrivals.expect(request, block_size_max(size))
+
+    def end_request(self) -> None:
+        """Waits for that block no longer."""
+        if self.request is not None:
+            self._arrivals.forget(self.request)
+        self.request = None
+
+    def take(self, block: bytearray) -> None:
+        """Keeps the state in the block that came.
+
+        Args:
+            block: The bytes.
+        """
+        now, giver = time.monotonic(), self.request.giver if self.request is not None else "?"
+        self._rest = (gifts.REST + 1) * (now - (self._begun or now))
+        self._since, self._seen, self._begun = now, 0, 0.0
+        try:
+            image = read_block(block, self.run_id, self._keeper.size_max)
+            self._given = image.epoch
+            if self._keeper.has_room:
+                self._keeper.take(image)
+        except (ValueError, HivemindError) as error:
+            logger.warning("%s: refusing the state that peer %s sent: %s", self.run_id, giver, error)
+            self.end_request()
+
+
+class Receiver:
+    """Takes the parcels that arrive at a hub, of all its runs.
+
+    Args:
+        dht: A DHT that runs.
+    """
+
+    def __init__(self, dht: Any):
+        self._dht, self.arrivals = dht, gifts.Arrivals()
+        self._runs: Dict[str, Asked] = {}
+        self._ended, self._thread = threading.Event(), None  # type: ignore[var-annotated]
+
+    def add(self, run_id: str, keeper: Keeper) -> Asked:
+        """Returns the requests for a run.
+
+        Args:
+            run_id: Name of the run.
+            keeper: The Keeper of the run.
+        """
+        asked = self._runs[run_id] = Asked(self._dht, run_id, keeper, self.arrivals)
+        return asked
+
+    def start(self) -> None:
+        """Begins to take parcels, in a thread, until the DHT is shut down. May be called again."""
+        if self._thread is None:
+            self._thread = begin("hivemind_c hub receiver", self._run, self._ended.set)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                sender, parcel = self._dht._node.receive(1.0)
+            except HivemindTimeoutError:
+                continue
+            except HivemindError:
+                return  # the node has ended
+            ticket = self.arrivals.add(str(sender), parcel)
+            del parcel
+            if ticket is None:
+                continue
+            block = self.arrivals.take(ticket)
+            for asked in list(self._runs.values()):
+                if asked.request is not None and asked.request.ticket == ticket:
+                    asked.take(block)
+            del block

@@ -1,0 +1,100 @@
+"""One run of a hub: its monitor, the keeper of its state, and its part in averaging, each in a thread."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import threading
+from typing import Any, List, NamedTuple, Optional
+
+from _hivemind_c import HivemindError
+
+from hivemind_c._log import begin
+from hivemind_c.hub.files import Checkpoints
+from hivemind_c.hub.keeper import Keeper
+from hivemind_c.hub.presence import EVERY_S, Presence
+from hivemind_c.hub.receiver import Receiver
+from hivemind_c.hub.rounds import Rounds
+from hivemind_c.hub.sizes import Budget
+from hivemind_c.monitor.gather import Snapshot
+
+logger = logging.getLogger("hivemind_c.hub")
+JOIN_S = 5.0  #: the longest wait for a thread at the end
+
+
+class HubOptions(NamedTuple):
+    """Options that all runs of a hub share."""
+
+    budget: Budget
+    every: int  #: epochs from one state to the next
+    folder: Optional[pathlib.Path]  #: of the checkpoints; None: in memory only
+    keep: int  #: checkpoints of a run
+    bandwidth: float  #: bytes per second; 0: not known
+
+
+class HubRun:
+    """Serves one run until it is closed.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+        options: A HubOptions.
+        receiver: Takes the parcels that arrive at the hub.
+    """
+
+    def __init__(self, dht: Any, run_id: str, options: HubOptions, receiver: Receiver):
+        self.run_id, self._ended, self._receiver = run_id, threading.Event(), receiver
+        self._threads: List[threading.Thread] = []
+        self._presence = Presence(dht, run_id)
+        files = None if options.folder is None else Checkpoints(options.folder, run_id, options.keep)
+        self.keeper = Keeper(dht._node._started(), run_id, options.budget.state, options.every, files)
+        self._asked = receiver.add(run_id, self.keeper)
+        self.rounds = Rounds(dht, run_id, options.budget.averaging, options.bandwidth)
+        self._latest: Optional[Snapshot] = None
+
+    def start(self) -> None:
+        """Offers the newest checkpoint, and begins to follow the run."""
+        self._receiver.start()
+        self.keeper.resume()
+        self._begin("keeper", self.keeper.run)
+        self._begin("requests", self._asked.run)
+        self._begin("averagers", self.rounds.run)
+        self._begin("presence", self._tell)
+
+    def look(self, now: Snapshot) -> None:
+        """Takes what the monitor has seen.
+
+        Args:
+            now: A Snapshot.
+        """
+        self._latest = now
+
+    def close(self) -> None:
+        """Ends the threads. The DHT is shut down before, so that nothing waits for the network."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+    def end(self) -> None:
+        """Lets the threads end, and waits for none."""
+        self._ended.set()
+
+    def _begin(self, name: str, work: Any) -> None:
+        self._threads.append(begin(f"hivemind_c hub {name}", lambda: self._guarded(name, work), self._ended.set))
+
+    def _guarded(self, name: str, work: Any) -> None:
+        try:
+            work(self._ended)
+        except HivemindError as error:
+            if not self._ended.is_set():
+                logger.error("%s: the %s of the hub has ended: %s; start the hub again", self.run_id, name, error)
+
+    def _tell(self, ended: threading.Event) -> None:
+        while not ended.wait(EVERY_S if self._latest is not None else 0.2):
+            now, held = self._latest, self.keeper.held
+            if now is None:
+                continue
+            try:
+                self._presence.tell(max(now.epoch, held.epoch if held else 0), max(1, now.target), *self.rounds.counts)
+            except HivemindError as error:
+                logger.debug("%s: the hub's record was not stored: %s", self.run_id, error)

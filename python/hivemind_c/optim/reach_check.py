@@ -1,0 +1,59 @@
+"""ReachCheck: a trainer that nobody can dial looks whether its run has a peer that can be dialled."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Callable, List, Tuple
+
+from hivemind_c.dht.news import ask, keys, read_all
+
+logger = logging.getLogger("hivemind_c.optim")
+FIRST_S, ALONE_S, PERIOD_S = 3.0, 3.0, 60.0  #: seconds until the first look, to the next while alone, and later
+
+
+class ReachCheck:
+    """Asks the DHT for the roles of the other peers now and then, and waits for no answer.
+
+    Args:
+        dht: A DHT that runs.
+        run_id: Name of the run.
+        now: Returns the time in seconds, from any beginning.
+    """
+
+    def __init__(self, dht: Any, run_id: str, now: Callable[[], float] = time.monotonic):
+        self._dht, self._run_id, self._now = dht, run_id, now
+        self._next = now() + FIRST_S
+        self._asked: List[Tuple[str, Any]] = []
+        self._has_warned = False
+
+    def look(self) -> None:
+        """Takes the answers if all have come, and asks again when it is time."""
+        if self._asked:
+            if all(reply.done() for _, reply in self._asked):
+                self._take()
+        elif self._now() >= self._next:
+            self._asked = [(key, ask(self._dht, key)) for key in keys(self._run_id)]
+
+    def _take(self) -> None:
+        asked, self._asked = self._asked, []
+        self._next = self._now() + ALONE_S
+        roles = [
+            news.role
+            for key, reply in asked
+            for peer, news, _ in read_all(self._run_id, key, reply.result(0))
+            if peer != self._dht.peer_id
+        ]
+        if not roles:
+            return  # alone: there is nobody to average with
+        self._next = self._now() + PERIOD_S
+        can_be_dialled = any(role != "client" for role in roles)
+        if not can_be_dialled and not self._has_warned:
+            logger.warning(
+                "this peer cannot average: nobody can dial it, nor any of the %d other peers of the run; run "
+                "'hivemind-hub --run_id %s' on a machine that all of them can reach, and give its address as "
+                "initial_peers",
+                len(roles),
+                self._run_id,
+            )
+        self._has_warned = not can_be_dialled

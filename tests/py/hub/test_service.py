@@ -1,0 +1,65 @@
+"""The hub as a service: the unit of systemd and the image start it with options that it has."""
+
+import configparser
+import json
+import pathlib
+import re
+import shlex
+
+import pytest
+from hubs import HUB, Process
+
+from hivemind_c.cli import hub
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def test_unit_starts_the_hub_with_options_that_it_has():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    text = (ROOT / "packaging/hivemind-hub.service").read_text()
+    unit.read_string(text)
+    (example,) = re.findall(r'OPTIONS="(.+?)"', text)
+    program, *words = shlex.split(unit["Service"]["ExecStart"].replace("$OPTIONS", example))
+    options = hub.parser().parse_args(words)
+    hub.check(options)
+    assert program.endswith("/hivemind-hub") and options.run_id == ["my_run"]
+    state = f"/var/lib/{unit['Service']['StateDirectory']}"
+    assert options.checkpoints.startswith(state) and unit["Service"]["Environment"] == f"XDG_STATE_HOME={state}"
+
+
+def test_image_starts_the_hub_without_torch():
+    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.M)
+    (stage,) = [stage for stage in stages if stage.startswith("python:3.12-slim-bookworm AS hub\n")]
+    program, *words = json.loads(re.search(r"^ENTRYPOINT (.+)$", stage, re.M)[1])
+    options = hub.parser().parse_args([*words, "--run_id", "my_run"])
+    assert program == "hivemind-hub" and f"VOLUME {options.checkpoints}\n" in stage and "torch" not in stage
+    assert len(stages) == 4 and "AS" not in stages[-1].splitlines()[0]  # the trainer's image stays the last one
+
+
+@pytest.mark.parametrize(
+    "words, wrong",
+    [
+        (["--keep", "0"], "--keep must be 1 or more"),
+        (["--state_every", "0"], "--state_every must be 1 or more"),
+        (["--bandwidth", "-1"], "--bandwidth must be 0 or more"),
+        (["--bandwidth", "nan"], "--bandwidth must be 0 or more"),
+        (["--port", "65536"], "--port must be a number from 0 to 65535"),
+        (["--run_id", "my_run"], "names one run twice"),
+        (["--run_id", "a.b"], 'must not contain "."'),
+        (["--memory", "1M"], "--memory must be"),
+        (["--memory", "much"], "such as 2G"),
+    ],
+)
+def test_wrong_option_is_one_sentence(words, wrong):
+    options = hub.parser().parse_args(["--run_id", "my_run", "--identity", "/nonexistent/key", *words])
+    with pytest.raises(ValueError, match=wrong):
+        hub.Service(options)
+
+
+def test_monitor_is_a_hub_without_torch(started, tmp_path):
+    options = ["--history", "none", "--identity_path", tmp_path / "key", "--no-live", "--average"]
+    here = ["--host_maddrs", "/ip4/127.0.0.1/tcp/0", "--checkpoints", tmp_path / "states", "--memory", "500M"]
+    monitor = started(Process(HUB.replace("PROGRAM", "monitor"), "--run_id", "test", *options, *here))
+    assert "such as 12 million parameters with Adam" in monitor.has_logged("this hub can serve states")
+    assert monitor.end() == 0 and (tmp_path / "states").is_dir()
