@@ -99,6 +99,12 @@ int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t s
   return entry && entry->gone && signed_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
 }
 
+void hv_peers_averaged(hv_peers *peers, const hv_peer_id *id) {
+  size_t i = peers_find(peers, id);
+  if (i < peers->n_entries)
+    peers->entries[i]->averaged = 1;
+}
+
 size_t hv_peers_alive(const hv_peers *peers) {
   return peers->n_alive;
 }
@@ -524,6 +530,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   if (!hv_peer_is_known(&start->target.id))
     hv_env_log(peers->env, HV_LOG_INFO, "peers", "identity_learned", "the peer at %s is %s",
                hv_addr_print_short(&start->target.addr, where), hv_peer_print(&event->peer, who));
+  start->answered = event->peer;
   start->status = HV_OK;
   start->tries = 0;
   start->ask_us = UINT64_MAX;

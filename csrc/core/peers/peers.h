@@ -48,6 +48,7 @@ typedef struct hv_peers_entry {
   uint64_t again_us;         /* start of its life after that; 0: none */
   int stranger;              /* 1: it contacted this node first, or such a peer sent its card */
   uint64_t network;          /* network of its address (core/peers/contact.h); 0: a private one */
+  int averaged;              /* 1: this node has averaged with it */
   uint64_t since_us;         /* time at which the entry was made */
   hv_card card;
   hv_call call, farewell;
@@ -57,6 +58,7 @@ typedef struct hv_peers_entry {
 /* An initial peer: an address that the user gave. It is asked until a peer answers there, and whenever no peer is alive. */
 typedef struct hv_peers_start {
   hv_target target;          /* gets this node's own ID if the address turns out to be its own */
+  hv_peer_id answered;       /* the peer that answered there last; unknown: none has */
   hv_status status;          /* result of the last try; HV_BUSY before the first has ended */
   hv_cause cause;            /* cause of its failure */
   char text[320];            /* sentence of its failure */
@@ -122,6 +124,8 @@ void hv_peers_leave(hv_peers *peers);
 const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id);
 /* Another part waits for this peer without success: a hello is sent now. */
 void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id);
+/* This node has averaged with the peer. */
+void hv_peers_averaged(hv_peers *peers, const hv_peer_id *id);
 /* True if the peer has said goodbye and sent no hello since: messages of it that still arrive are old. */
 int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id);
 /* True if this peer has certainly ended after signed_us: a record that it signed at that time is void. */
