@@ -104,6 +104,10 @@ static hv_standing standing(void *arg, const hv_peer_id *id) {
   return hv_standing_of(&((hv_node *)arg)->peers, id);
 }
 
+static hv_contact_source source(void *arg, const hv_peer_id *id) {
+  return hv_standing_source(&((hv_node *)arg)->peers, id);
+}
+
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
   hv_node *node = hv_mem_zalloc(env->mem, sizeof *node);
   if (!node)
@@ -145,6 +149,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   state.me = config->me;
   state.client_mode = config->client_mode;
   state.standing = standing;
+  state.source = source;
   state.arg = node;
   status = hv_state_new(env, &state, node->dht, &node->state);
   if (status != HV_OK) {

@@ -1,5 +1,6 @@
 #include "core/average/average_inner.h"
 
+#include "core/peers/standing.h"
 #include "core/round/gauge.h"
 #include "kern/reduce.h"
 
@@ -270,7 +271,7 @@ static void average_count(work *w, const hv_allreduce *round) {
 static void learn_partners(const work *w) {
   for (size_t i = 0; i < w->group->n_members; i++)
     if (i != w->group->me && w->shares[i] > 0)
-      hv_peers_averaged(w->average->all->matches->peers, &w->group->members[i].at.id);
+      hv_standing_averaged(w->average->all->matches->peers, &w->group->members[i].at.id);
 }
 
 /* Takes over the link rate that the round measured; the host of the next one gets it. */

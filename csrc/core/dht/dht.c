@@ -60,7 +60,9 @@ void hv_dht_owner_ended(hv_dht *dht, const hv_peer_id *id) {
 
 /* A node that asks may be worth knowing: it is, if it answers. */
 static void consider(hv_dht *dht, const hv_request *request, hv_span addrs) {
+  uint8_t kept[HV_CONTACT_ADDRS_MAX];
   hv_hash hash;
+  addrs = hv_span_of(kept, hv_contact_keep(addrs, hv_contact_source_at(&request->from), kept));
   if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)
     return;
   hv_route_hash(dht->env, &request->peer, &hash);

@@ -12,6 +12,7 @@
 #define HV_CORE_PEERS_H
 
 #include "core/env.h"
+#include "core/peers/contact.h"
 
 /* Longest delay between the signing of a record and its arrival at a keeper, from which the keeper counts its age. */
 #define HV_PEERS_RECORD_MARGIN_US 1000000ull
@@ -48,6 +49,7 @@ typedef struct hv_peers_entry {
   uint64_t again_us;         /* start of its life after that; 0: none */
   int stranger;              /* 1: it contacted this node first, or such a peer sent its card */
   uint64_t network;          /* network of its address (core/peers/contact.h); 0: a private one */
+  hv_contact_source source;  /* where it was seen (core/peers/contact.h) */
   int averaged;              /* 1: this node has averaged with it */
   uint64_t since_us;         /* time at which the entry was made */
   hv_card card;
@@ -99,6 +101,8 @@ struct hv_peers {
   size_t n_starts;
   size_t pending;          /* calls under way, goodbyes included */
   int leaving;             /* 1: hv_peers_leave was called */
+  hv_contact_source seen;  /* where any peer was seen, or is to be by the user's word */
+  hv_addr outer;           /* this node's address as an initial peer sees it; kind HV_ADDR_NONE: not known */
   uint64_t life, since_us; /* this node's own life number, and its start */
   uint64_t armed_us;       /* time for which the timer is set */
   hv_timer timer;
@@ -124,8 +128,6 @@ void hv_peers_leave(hv_peers *peers);
 const hv_peers_entry *hv_peers_find(const hv_peers *peers, const hv_peer_id *id);
 /* Another part waits for this peer without success: a hello is sent now. */
 void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id);
-/* This node has averaged with the peer. */
-void hv_peers_averaged(hv_peers *peers, const hv_peer_id *id);
 /* True if the peer has said goodbye and sent no hello since: messages of it that still arrive are old. */
 int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id);
 /* True if this peer has certainly ended after signed_us: a record that it signed at that time is void. */

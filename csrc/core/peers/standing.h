@@ -1,7 +1,7 @@
 /* The standing of a peer: what this node knows of it by itself, and not from the words of others.
  *
  * Room: core (uses peers).
- * Thread: the hive thread; a pure function on the table of peers.
+ * Thread: the hive thread.
  * Limits: a partner is remembered for as long as its entry stays in the table of peers.
  */
 #ifndef HV_CORE_STANDING_H
@@ -16,5 +16,12 @@ typedef enum hv_standing {
 } hv_standing;
 
 hv_standing hv_standing_of(const hv_peers *peers, const hv_peer_id *id);
+
+/* This node has averaged with the peer. */
+void hv_standing_averaged(hv_peers *peers, const hv_peer_id *id);
+
+/* Where this peer was seen, for the addresses that it names in records. For a peer that this node has not seen: where any peer was.
+ */
+hv_contact_source hv_standing_source(const hv_peers *peers, const hv_peer_id *id);
 
 #endif

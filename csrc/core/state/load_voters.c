@@ -95,8 +95,8 @@ hv_status voters_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
   for (size_t i = 0; i < n; i++) {
     load_voter *v = &voters[i];
     *v = (load_voter){.loader = l, .ballot = ballots[i], .state = was_silent(l, &ballots[i]) ? VOTER_SILENT : VOTER_UNASKED};
-    memcpy(v->addrs, ballots[i].addrs.data, ballots[i].addrs.size);
-    v->ballot.addrs.data = v->addrs;
+    hv_contact_source source = l->config.source ? l->config.source(l->config.arg, &ballots[i].signer) : (hv_contact_source){0};
+    v->ballot.addrs = hv_span_of(v->addrs, hv_contact_keep(ballots[i].addrs, source, v->addrs));
     v->claimed = claimed_network(v);
   }
   voters_forget(l);

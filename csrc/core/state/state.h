@@ -32,7 +32,8 @@ typedef struct hv_state_config {
   uint32_t donors;      /* that a download asks at the same time, more only while these are slow; at most 16; 0: 4 */
   uint32_t silence_ms;  /* after which a donor of unknown speed is given up; 0: 15,000 */
   uint32_t looks;       /* searches for announcements before a download without donors fails; 0: 12 */
-  hv_standing (*standing)(void *arg, const hv_peer_id *id); /* of an announcer; NULL: all are strangers */
+  hv_standing (*standing)(void *arg, const hv_peer_id *id);     /* of an announcer; NULL: all are strangers */
+  hv_contact_source (*source)(void *arg, const hv_peer_id *id); /* of the addresses that it announces; NULL: public ones count */
   void *arg;
 } hv_state_config;
 

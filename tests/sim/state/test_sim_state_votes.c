@@ -197,7 +197,7 @@ typedef struct meeting {
 } meeting;
 
 static void run_meeting(hv_command *command, void *core) {
-  hv_peers_averaged(hv_node_peers(core), &((meeting *)command)->id);
+  hv_standing_averaged(hv_node_peers(core), &((meeting *)command)->id);
 }
 
 /* The node that loads has averaged with two honest donors, and the initial peers have no state. */
@@ -233,7 +233,7 @@ static void node_remembers_initial_peers_and_partners(void **unused) {
   hv_peer_id first = hv_sim_target(sc.sim, 0).id, third = hv_sim_target(sc.sim, 2).id;
   assert_int_equal(hv_standing_of(peers, &first), HV_STANDING_INITIAL);
   assert_int_equal(hv_standing_of(peers, &third), HV_STANDING_STRANGER);
-  hv_peers_averaged(peers, &third);
+  hv_standing_averaged(peers, &third);
   assert_int_equal(hv_standing_of(peers, &third), HV_STANDING_PARTNER);
   hv_sim_kill(sc.sim, 0);
   hv_sim_kill(sc.sim, 2);
