@@ -1,5 +1,7 @@
 #include "core/node.h"
 
+#include "core/peers/standing.h"
+
 #include <string.h>
 
 struct hv_node {
@@ -98,6 +100,14 @@ static int knows(void *arg, const hv_peer_id *peer) {
   return entry && entry->state == HV_PEERS_ALIVE;
 }
 
+static hv_standing standing(void *arg, const hv_peer_id *id) {
+  return hv_standing_of(&((hv_node *)arg)->peers, id);
+}
+
+static hv_contact_source source(void *arg, const hv_peer_id *id) {
+  return hv_standing_source(&((hv_node *)arg)->peers, id);
+}
+
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
   hv_node *node = hv_mem_zalloc(env->mem, sizeof *node);
   if (!node)
@@ -138,6 +148,9 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   hv_state_config state = config->state;
   state.me = config->me;
   state.client_mode = config->client_mode;
+  state.standing = standing;
+  state.source = source;
+  state.arg = node;
   status = hv_state_new(env, &state, node->dht, &node->state);
   if (status != HV_OK) {
     hv_dht_free(node->dht);

@@ -37,6 +37,8 @@ static hv_status make(hv_env *env, void *arg, hv_core *out) {
   dht_swarm *swarm = seat->swarm;
   hv_node_config config = {.me = hv_sim_target(swarm->sim, seat->number).id,
                            .client_mode = seat->client_mode,
+                           .announce = &seat->announce,
+                           .n_announce = seat->announce.kind != HV_ADDR_NONE,
                            .initial = seat->initial,
                            .n_initial = seat->n_initial,
                            .hello_every_ms = swarm->hello_every_ms,
@@ -84,10 +86,13 @@ size_t dht_swarm_add(dht_swarm *swarm, const size_t *initial, size_t n_initial, 
   seat->swarm = swarm;
   seat->number = number;
   seat->client_mode = client_mode;
+  seat->network = swarm->network;
+  seat->announce = swarm->announce;
   seat->n_initial = n_initial;
   for (size_t i = 0; i < n_initial; i++)
     seat->initial[i] = hv_sim_target(swarm->sim, initial[i]);
-  hv_sim_node_config sim_seat = {.make = make, .free = unmake, .arg = seat, .client_mode = client_mode, .skew_us = seat->skew_us};
+  hv_sim_node_config sim_seat = {
+      .make = make, .free = unmake, .arg = seat, .client_mode = client_mode, .network = seat->network, .skew_us = seat->skew_us};
   must(hv_sim_add(swarm->sim, &sim_seat, &got) == HV_OK && got == number, "a node could not be added");
   return number;
 }

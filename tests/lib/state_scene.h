@@ -7,7 +7,7 @@
 #include "lib/check.h"
 #include "lib/dht_swarm.h"
 
-enum { STATE_NODES_MAX = 160, STATE_PARTS = 6, STATE_CHUNKS_MAX = 4096 };
+enum { STATE_NODES_MAX = 320, STATE_PARTS = 6, STATE_CHUNKS_MAX = 4096 };
 
 typedef enum state_lie {
   STATE_HONEST,

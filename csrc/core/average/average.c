@@ -1,5 +1,6 @@
 #include "core/average/average_inner.h"
 
+#include "core/peers/standing.h"
 #include "core/round/gauge.h"
 #include "kern/reduce.h"
 
@@ -266,6 +267,13 @@ static void average_count(work *w, const hv_allreduce *round) {
     w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }
 
+/* The members whose values are in this peer's averages are its partners. */
+static void learn_partners(const work *w) {
+  for (size_t i = 0; i < w->group->n_members; i++)
+    if (i != w->group->me && w->shares[i] > 0)
+      hv_standing_averaged(w->average->all->matches->peers, &w->group->members[i].at.id);
+}
+
 /* Takes over the link rate that the round measured; the host of the next one gets it. */
 static void learn_line(hv_average *a, const hv_allreduce *round) {
   a->link_rate = hv_gauge_blend(a->link_rate, hv_allreduce_link(round));
@@ -285,6 +293,7 @@ static void round_done(void *arg, hv_allreduce *round, hv_status status) {
   learn_line(w->average, round);
   if (status == HV_OK) { /* also when its end was asked for: it has what it wanted */
     learn_time(w);
+    learn_partners(w);
     average_move(w, HV_AVERAGE_SETTLING);
     w->settle_us = SETTLE_US;
     settle_by(w);

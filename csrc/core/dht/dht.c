@@ -105,7 +105,7 @@ static void asked_find(hv_dht *dht, const hv_event *event) {
   fill_found(dht, find, &request.peer, contacts, &answer.u.found, &bytes);
   dht->env->reply(dht->env, event->request, &answer);
   hv_mem_free((void *)answer.u.found.records);
-  dht_consider(dht, &request.peer, find->me);
+  dht_consider(dht, &request.peer, &request.from, find->me);
 }
 
 /* As many as fit: the asker asks for the others alone. */
@@ -123,7 +123,7 @@ static void asked_finds(hv_dht *dht, const hv_event *event) {
   dht->env->reply(dht->env, event->request, &answer);
   while (filled-- > 0)
     hv_mem_free((void *)founds[filled].records);
-  dht_consider(dht, &request.peer, finds->me);
+  dht_consider(dht, &request.peer, &request.from, finds->me);
 }
 
 void hv_dht_asked(hv_dht *dht, const hv_event *event) {

@@ -23,6 +23,7 @@ struct dht_asked {
   dht_asked *next;
   hv_request *request;
   hv_peer_id peer;
+  hv_addr seen;     /* where */
   uint64_t network; /* from which it came; 0: a private one */
   const hv_record *records;
   size_t n, at; /* at: records before it have their verdicts */
@@ -85,7 +86,7 @@ static void answer(hv_dht *dht, const dht_asked *asked) {
     msg.u.stored.n_newer = (size_t)hv_store_show(&dht->store, asked->stands, &newer);
   newer.key = hv_span_of(NULL, 0);
   dht->env->reply(dht->env, asked->request, &msg);
-  dht_consider(dht, &asked->peer, asked->me);
+  dht_consider(dht, &asked->peer, &asked->seen, asked->me);
 }
 
 /* ---- those that wait ---- */
@@ -216,6 +217,7 @@ void dht_asked_store(hv_dht *dht, const hv_event *event) {
   const hv_msg_store *store = &event->msg->u.store;
   dht_asked asked = {
       .request = event->request, .peer = event->request->peer, .records = store->records, .n = store->n_records, .me = store->me};
+  asked.seen = event->request->from;
   asked.network = hv_contact_network(&event->request->from);
   int class = class_of(dht, &asked.peer);
   for (size_t i = 0; i < asked.n; i++)

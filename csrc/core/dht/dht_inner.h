@@ -182,6 +182,6 @@ void dht_keep_new_contact(hv_dht *dht, const hv_hash *hash);
 void dht_ping(hv_dht *dht, const hv_peer_id *id, hv_span addrs);
 void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact);
 /* A node that asks may be worth knowing: it is, if it answers. */
-void dht_consider(hv_dht *dht, const hv_peer_id *peer, hv_span addrs);
+void dht_consider(hv_dht *dht, const hv_peer_id *peer, const hv_addr *seen, hv_span addrs);
 
 #endif

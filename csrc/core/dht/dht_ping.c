@@ -1,4 +1,5 @@
 #include "core/dht/dht_inner.h"
+#include "core/peers/contact.h"
 
 static void ping_done(void *owner, size_t mark, hv_status status, const hv_msg *msg, const char *text) {
   hv_dht *dht = owner;
@@ -17,8 +18,10 @@ void dht_ping_contact(hv_dht *dht, const hv_route_contact *contact) {
   dht_ping(dht, &contact->id, hv_span_of(contact->addrs, contact->addrs_size));
 }
 
-void dht_consider(hv_dht *dht, const hv_peer_id *peer, hv_span addrs) {
+void dht_consider(hv_dht *dht, const hv_peer_id *peer, const hv_addr *seen, hv_span addrs) {
+  uint8_t kept[HV_CONTACT_ADDRS_MAX];
   hv_hash hash;
+  addrs = hv_span_of(kept, hv_contact_keep(addrs, hv_contact_source_at(seen), kept));
   if (addrs.size == 0 || dht->pings >= DHT_PINGS_MAX || dht->stopping)
     return;
   hv_route_hash(dht->env, peer, &hash);

@@ -78,15 +78,17 @@ static void learn(hv_lookup *lookup, const hv_peer_id *id, const hv_hash *hash, 
 }
 
 static void learn_contacts(hv_lookup *lookup, size_t guide, const hv_msg_found *found) {
+  hv_contact_source source = hv_contact_source_of(hv_lookup_addrs(&lookup->nodes[guide]));
   for (size_t i = 0; i < found->n_contacts && i < CONTACTS_ASKED; i++) {
     const hv_contact *contact = &found->contacts[i];
-    hv_addr addr;
+    uint8_t kept[HV_CONTACT_ADDRS_MAX];
     hv_hash hash;
     if (lookup_known(lookup, &contact->id) || !hv_peer_is_known(&contact->id) ||
-        hv_route_is_silent(lookup->asker->route, &contact->id) || hv_contact_unpack(contact->addrs, &addr, 1) == 0)
+        hv_route_is_silent(lookup->asker->route, &contact->id))
       continue;
+    hv_span addrs = hv_span_of(kept, hv_contact_keep(contact->addrs, source, kept));
     hv_route_hash(lookup->asker->env, &contact->id, &hash);
-    learn(lookup, &contact->id, &hash, contact->addrs, (int)guide, lookup->nodes[guide].path);
+    learn(lookup, &contact->id, &hash, addrs, (int)guide, lookup->nodes[guide].path);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/peers/contact.h"
 #include "core/peers/spoken.h"
+#include "core/peers/standing.h"
 #include "core/util/fold.h"
 
 #include <stdio.h>
@@ -448,7 +449,9 @@ hv_status hv_roster_target(const hv_roster *roster, const hv_peer_id *id, hv_spa
   hv_addr list[HV_CARD_ADDRS_MAX];
   if (try == 0 && hv_peers_target(roster->peers, id, out) == HV_OK)
     return HV_OK;
-  size_t n = hv_contact_unpack(addrs, list, HV_CARD_ADDRS_MAX);
+  uint8_t kept[HV_CONTACT_ADDRS_MAX];
+  size_t size = hv_contact_keep(addrs, hv_standing_source(roster->peers, id), kept);
+  size_t n = hv_contact_unpack(hv_span_of(kept, size), list, HV_CARD_ADDRS_MAX);
   if (n == 0)
     return HV_UNREACHABLE;
   *out = (hv_target){*id, list[try % n]};

@@ -55,3 +55,62 @@ uint64_t hv_contact_network(const hv_addr *addr) {
   const char *domain = domain_of(addr->host.name);
   return mix(0xcbf29ce484222325u, domain, strlen(domain)) | 1;
 }
+
+/* ---- strangers' addresses ---- */
+
+hv_contact_source hv_contact_source_at(const hv_addr *seen) {
+  return (hv_contact_source){.is_private = hv_addr_is_private(seen) != 0, .is_loopback = hv_addr_is_loopback(seen) != 0};
+}
+
+/* A name does not say which network it leads to; the peer's view of this node does. */
+hv_contact_source hv_contact_source_initial(const hv_addr *at, const hv_addr *you) {
+  int is_name = at->kind != HV_ADDR_IP4 && at->kind != HV_ADDR_IP6;
+  hv_contact_source source = hv_contact_source_at(at);
+  if (is_name)
+    source = hv_contact_source_join(source, hv_contact_source_at(you));
+  source.is_initial = 1;
+  return source;
+}
+
+hv_contact_source hv_contact_source_join(hv_contact_source a, hv_contact_source b) {
+  return (hv_contact_source){a.is_private | b.is_private, a.is_loopback | b.is_loopback, a.is_initial | b.is_initial};
+}
+
+hv_contact_source hv_contact_source_of(hv_span packed) {
+  hv_addr addrs[HV_CARD_ADDRS_MAX];
+  hv_contact_source source = {0};
+  size_t n = hv_contact_unpack(packed, addrs, HV_CARD_ADDRS_MAX);
+  for (size_t i = 0; i < n; i++)
+    source = hv_contact_source_join(source, hv_contact_source_at(&addrs[i]));
+  return source;
+}
+
+int hv_contact_may_dial(const hv_addr *addr, hv_contact_source source) {
+  if (addr->kind == HV_ADDR_NONE || hv_addr_is_unspecified(addr))
+    return 0;
+  if (hv_addr_is_loopback(addr))
+    return source.is_loopback;
+  if (hv_addr_is_private(addr))
+    return source.is_private;
+  return addr->kind == HV_ADDR_IP4 || addr->kind == HV_ADDR_IP6 || source.is_initial;
+}
+
+void hv_contact_keep_card(hv_card *card, hv_contact_source source) {
+  uint8_t n = 0;
+  for (uint8_t i = 0; i < card->n_addrs; i++)
+    if (hv_contact_may_dial(&card->addrs[i], source)) {
+      if (n < i)
+        card->addrs[n] = card->addrs[i];
+      n++;
+    }
+  card->n_addrs = n;
+}
+
+size_t hv_contact_keep(hv_span packed, hv_contact_source source, uint8_t out[HV_CONTACT_ADDRS_MAX]) {
+  hv_addr addrs[HV_CARD_ADDRS_MAX];
+  size_t n = packed.size > HV_CONTACT_ADDRS_MAX ? 0 : hv_contact_unpack(packed, addrs, HV_CARD_ADDRS_MAX), kept = 0;
+  for (size_t i = 0; i < n; i++)
+    if (hv_contact_may_dial(&addrs[i], source))
+      addrs[kept++] = addrs[i];
+  return hv_contact_pack(addrs, kept, out);
+}

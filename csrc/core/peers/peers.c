@@ -1,6 +1,5 @@
 #include "core/peers/peers.h"
 
-#include "core/peers/contact.h"
 #include "core/peers/spoken.h"
 
 #include <string.h>
@@ -346,9 +345,10 @@ static void start_over_if_alone(hv_peers *peers) {
 /* ---- answers ---- */
 
 /* A peer that a stranger names is a stranger. Unverified peers of one public network fill at most a quarter of the table. */
-static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger) {
+static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger, hv_contact_source source) {
   for (size_t i = 0; i < hello->n_cards; i++) {
-    const hv_card *card = &hello->cards[i];
+    hv_card kept = hello->cards[i], *card = &kept;
+    hv_contact_keep_card(card, source);
     if (card->client_mode || card->n_addrs == 0 || peers_find(peers, &card->id) < peers->n_entries)
       continue; /* a peer that cannot be asked would stay forever; no honest peer names one */
     uint64_t network = hv_contact_network(&card->addrs[0]);
@@ -358,6 +358,19 @@ static void learn_cards(hv_peers *peers, const hv_msg_hello *hello, int stranger
     if (near < peers->config.room / 4 || !network)
       peers_add(peers, card, HV_PEERS_UNVERIFIED, stranger, network);
   }
+}
+
+static void saw(hv_peers_entry *entry, hv_contact_source source) {
+  entry->source = hv_contact_source_join(entry->source, source);
+  entry->peers->seen = hv_contact_source_join(entry->peers->seen, source);
+}
+
+/* It came from there. Behind one outer address are machines of one private network. */
+static hv_contact_source source_from(const hv_peers *peers, hv_addr from) {
+  hv_contact_source source = hv_contact_source_at(&from);
+  from.port = peers->outer.port;
+  source.is_private |= from.kind != HV_ADDR_NONE && hv_addr_equal(&from, &peers->outer);
+  return source;
 }
 
 static void finish_leaving(hv_peers *peers) {
@@ -425,11 +438,13 @@ static int learn_life(hv_peers_entry *entry, const hv_msg_hello *hello) {
 
 static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
-  const hv_card *card = &event->msg->u.hello.me;
+  hv_card card = event->msg->u.hello.me;
   if (!learn_life(entry, &event->msg->u.hello))
     return;
-  if (card->n_addrs)
-    heard_from(entry, event->now_us, card);
+  saw(entry, hv_contact_source_at(&entry->call.to.addr));
+  hv_contact_keep_card(&card, entry->source);
+  if (card.n_addrs)
+    heard_from(entry, event->now_us, &card);
   else /* a peer that does not know its own address keeps the one that reached it */
     lives(entry, event->now_us);
   entry->rtt_us = event->now_us - entry->asked_us;
@@ -437,7 +452,7 @@ static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
   entry->ask_us = event->now_us + hello_pause_us(entry);
   peers_sooner(peers, entry->ask_us);
   tell_answered(peers, &entry->card, entry->addr, entry->rtt_us);
-  learn_cards(peers, &event->msg->u.hello, entry->stranger);
+  learn_cards(peers, &event->msg->u.hello, entry->stranger, entry->source);
 }
 
 static unsigned addrs_to_try(const hv_peers_entry *entry) {
@@ -525,10 +540,14 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   if (!hv_peer_is_known(&start->target.id))
     hv_env_log(peers->env, HV_LOG_INFO, "peers", "identity_learned", "the peer at %s is %s",
                hv_addr_print_short(&start->target.addr, where), hv_peer_print(&event->peer, who));
+  start->answered = event->peer;
   start->status = HV_OK;
   start->tries = 0;
   start->ask_us = UINT64_MAX;
   hv_card card = event->msg->u.hello.me;
+  peers->outer = event->msg->u.hello.you;
+  hv_contact_source source = hv_contact_source_initial(&start->target.addr, &peers->outer);
+  hv_contact_keep_card(&card, source);
   if (card.n_addrs == 0 && !card.client_mode) {
     card.n_addrs = 1;
     card.addrs[0] = start->target.addr;
@@ -545,13 +564,14 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
     return;
   entry->stranger = 0;
   entry->addr = worked;
+  saw(entry, source);
   if (!learn_life(entry, &event->msg->u.hello))
     return;
   heard_from(entry, event->now_us, &card);
   entry->rtt_us = event->now_us - start->asked_us;
   if (!entry->asking)
     entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + hello_pause_us(entry);
-  learn_cards(peers, &event->msg->u.hello, 0);
+  learn_cards(peers, &event->msg->u.hello, 0, source);
   announce_change(peers);
 }
 
@@ -591,6 +611,7 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   const hv_msg_hello *hello = &event->msg->u.hello;
   hv_peer_id asker = event->request->peer;
   uint64_t network = hv_contact_network(&event->request->from); /* the request ends with its answer */
+  hv_contact_source source = source_from(peers, event->request->from);
   hv_card cards[GOSSIP_CARDS];
   hv_msg answer;
   fill_hello(peers, &answer, cards, pick_cards(peers, &asker, cards));
@@ -600,17 +621,20 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     return;
 
   size_t i = peers_find(peers, &asker);
-  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : peers_add(peers, &hello->me, HV_PEERS_ALIVE, 1, network);
+  hv_card me = hello->me;
+  hv_contact_keep_card(&me, i < peers->n_entries ? hv_contact_source_join(source, peers->entries[i]->source) : source);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : peers_add(peers, &me, HV_PEERS_ALIVE, 1, network);
   if (!entry)
     return;
+  saw(entry, source);
   if (!learn_life(entry, hello))
     return;
-  if (hello->me.client_mode || hello->me.n_addrs == 0) {
-    heard_from(entry, event->now_us, &hello->me);
+  if (me.client_mode || me.n_addrs == 0) {
+    heard_from(entry, event->now_us, &me);
     entry->card.client_mode = 1;
     entry->ask_us = event->now_us + (uint64_t)CLIENT_SILENCE * peers->config.hello_every_ms * 1000;
   } else if (entry->state == HV_PEERS_UNVERIFIED || entry->state == HV_PEERS_LOST) {
-    copy_card(&entry->card, &hello->me); /* it lives; whether it can be dialled is seen by asking back */
+    copy_card(&entry->card, &me); /* it lives; whether it can be dialled is seen by asking back */
     if (!entry->asking)
       entry->ask_us = event->now_us;
   } else {
@@ -735,8 +759,10 @@ hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *con
     hv_mem_free(peers->starts);
     return HV_NOMEM;
   }
-  for (size_t i = 0; i < config->n_initial; i++)
+  for (size_t i = 0; i < config->n_initial; i++) {
     peers->starts[i] = (hv_peers_start){.target = config->initial[i], .status = HV_BUSY, .peers = peers};
+    peers->seen = hv_contact_source_join(peers->seen, hv_contact_source_at(&config->initial[i].addr));
+  }
   return HV_OK;
 }
 

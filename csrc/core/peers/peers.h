@@ -12,6 +12,7 @@
 #define HV_CORE_PEERS_H
 
 #include "core/env.h"
+#include "core/peers/contact.h"
 
 /* Longest delay between the signing of a record and its arrival at a keeper, from which the keeper counts its age. */
 #define HV_PEERS_RECORD_MARGIN_US 1000000ull
@@ -48,6 +49,8 @@ typedef struct hv_peers_entry {
   uint64_t again_us;         /* start of its life after that; 0: none */
   int stranger;              /* 1: it contacted this node first, or such a peer sent its card */
   uint64_t network;          /* network of its address (core/peers/contact.h); 0: a private one */
+  hv_contact_source source;  /* where it was seen (core/peers/contact.h) */
+  int averaged;              /* 1: this node has averaged with it */
   uint64_t since_us;         /* time at which the entry was made */
   hv_card card;
   hv_call call, farewell;
@@ -57,6 +60,7 @@ typedef struct hv_peers_entry {
 /* An initial peer: an address that the user gave. It is asked until a peer answers there, and whenever no peer is alive. */
 typedef struct hv_peers_start {
   hv_target target;          /* gets this node's own ID if the address turns out to be its own */
+  hv_peer_id answered;       /* the peer that answered there last; unknown: none has */
   hv_status status;          /* result of the last try; HV_BUSY before the first has ended */
   hv_cause cause;            /* cause of its failure */
   char text[320];            /* sentence of its failure */
@@ -97,6 +101,8 @@ struct hv_peers {
   size_t n_starts;
   size_t pending;          /* calls under way, goodbyes included */
   int leaving;             /* 1: hv_peers_leave was called */
+  hv_contact_source seen;  /* where any peer was seen, or is to be by the user's word */
+  hv_addr outer;           /* this node's address as an initial peer sees it; kind HV_ADDR_NONE: not known */
   uint64_t life, since_us; /* this node's own life number, and its start */
   uint64_t armed_us;       /* time for which the timer is set */
   hv_timer timer;

@@ -1,6 +1,6 @@
 /* An announcement of a state, and the vote that chooses one manifest among many announcements.
  *
- * Room: core (uses msg, peer). Pure functions on values that the caller owns.
+ * Room: core (uses msg, peer, standing). Pure functions on values that the caller owns.
  * Thread: any.
  * Limits: one announcement for each signer; at most HV_BALLOT_BYTES_MAX bytes.
  * Errors: bytes of a stranger give HV_MALFORMED or HV_VERSION; a vote without a majority gives HV_STATE.
@@ -9,13 +9,20 @@
 #ifndef HV_CORE_BALLOT_H
 #define HV_CORE_BALLOT_H
 
-#include "core/msg.h"
+#include "core/peers/standing.h"
 
 #define HV_BALLOT_LINEAGE 16 /* bytes */
 #define HV_BALLOT_BYTES_MAX (1 + 8 + 32 + 8 + 4 + HV_BALLOT_LINEAGE + HV_CONTACT_ADDRS_MAX)
 
+#define HV_BALLOT_VOTE (1u << 20) /* the weight of one vote */
+
 typedef struct hv_ballot {
-  hv_peer_id signer; /* the signer of the DHT record; not part of the bytes */
+  hv_peer_id signer; /* the signer of the DHT record; not part of the bytes, nor are the next five */
+  hv_standing standing;
+  int seen;         /* 1: it answered this node */
+  uint64_t network; /* of the address where it answered (core/peers/contact.h); 0: a private one */
+  uint64_t bloc;    /* of those that share one vote; 0: its vote is its own. Set by hv_ballot_count, as is weight. */
+  uint32_t weight;  /* its part of HV_BALLOT_VOTE */
   uint64_t epoch;
   hv_hash digest;                     /* of the manifest */
   uint64_t size;                      /* bytes of the image */
@@ -33,9 +40,10 @@ size_t hv_ballot_write(const hv_ballot *ballot, uint8_t out[HV_BALLOT_BYTES_MAX]
 hv_status hv_ballot_read(hv_span bytes, hv_ballot *out);
 
 /* Chooses a manifest by the rules of the vote. May reorder `ballots`, one for each signer. An epoch before `epoch_least` is not
- * chosen, but its announcements are counted.
+ * chosen, but its announcements are counted. An initial peer, and a peer that answered at a private address, has a vote of its own.
+ * The others of one network share one vote, as do all that did not answer, unless no initial peer votes and none has answered.
  * HV_OK: *out is the index of an announcement that names the chosen manifest: the one with the median size, which is honest unless
- * half of them lie. HV_NOT_FOUND: no peer announces such an epoch. HV_STATE: there is no majority. */
+ * half of their votes lie. HV_NOT_FOUND: no peer announces such an epoch. HV_STATE: there is no majority. */
 hv_status hv_ballot_count(hv_ballot *ballots, size_t n, uint64_t epoch_least, size_t *out);
 
 #endif

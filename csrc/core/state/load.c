@@ -7,9 +7,10 @@ enum {
   LOOK_MS = 15000,
   PAUSE_MS = 100,      /* between two looks; */
   PAUSES_ALIKE = 4,    /* so many, then twice as long, */
-  PAUSE_DOUBLINGS = 2, /* so often */
+  PAUSE_DOUBLINGS = 5, /* so often: only a load that no vote decides makes as many */
   SILENCE_MS = 15000,
   BUSY_DOUBLINGS = 5, /* of silence_ms, between looks past busy donors */
+  ALL_VOTE = 2,       /* from this group of voters on, strangers have votes */
   HAS_SOME = 2,       /* so many more where a part has come */
   DONORS = 4,
   LOOKS = 12,
@@ -112,10 +113,24 @@ static void look_again(hv_loader *l, hv_status status, const char *text) {
     load_end(l, status, "%s", text);
     return;
   }
-  l->looks_left--;
+  l->looks_left -= status != HV_STATE; /* votes change with every epoch: they are counted again for all the load's time */
   l->phase = LOAD_PAUSE;
   l->env->timer_set(l->env, &l->tick, (uint64_t)PAUSE_MS * 1000 << l->n_pauses / PAUSES_ALIKE);
   l->n_pauses += l->n_pauses < PAUSES_ALIKE * PAUSE_DOUBLINGS;
+}
+
+static const char no_majority[] =
+    "cannot load the state: the peers that offer one do not agree, and no state has a majority; name peers that you trust as "
+    "initial peers, or try again later";
+
+/* No vote decides. */
+static void look_until_decided(hv_loader *l) {
+  if (!l->warned && l->looks_left)
+    hv_env_log(l->env, HV_LOG_WARN, "state", "state_undecided",
+               "the peers that offer a state do not agree, and no state has a majority: looking again for at most %u s",
+               l->timeout_ms / 1000);
+  l->warned = l->undecided = 1;
+  look_again(l, HV_STATE, no_majority);
 }
 
 /* Once nothing of the refused state is under way. */
@@ -233,8 +248,7 @@ static int gather_donors(hv_loader *l, const hv_ballot *ballots, size_t n) {
   return 1;
 }
 
-static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, size_t choice) {
-  const hv_ballot *b = &ballots[choice];
+static void choose(hv_loader *l, const hv_ballot *ballots, size_t n, const hv_ballot *b) {
   if (l->chosen && (l->epoch != b->epoch || memcmp(&l->digest, &b->digest, sizeof b->digest) != 0)) {
     l->seen.restarts++;
     forget_choice(l);
@@ -269,7 +283,10 @@ static size_t read_ballots(const hv_loader *l, const hv_record *records, size_t 
         !hv_span_equal(records[i].subkey, hv_span_of(subkey, size)) || hv_ballot_read(records[i].value, &out[n_out]) != HV_OK ||
         is_refused(l->load, &out[n_out].digest))
       continue;
-    out[n_out++].signer = records[i].signer;
+    out[n_out].signer = records[i].signer;
+    out[n_out].standing = l->config.standing ? l->config.standing(l->config.arg, &records[i].signer) : HV_STANDING_STRANGER;
+    out[n_out].seen = 0;
+    out[n_out++].network = 0;
   }
   return n_out;
 }
@@ -288,21 +305,44 @@ static int is_not_gone(voter_state state) {
   return state != VOTER_GONE;
 }
 
+static int any_donor(const hv_ballot *ballots, size_t n, const hv_ballot *chosen) {
+  for (size_t i = 0; i < n; i++)
+    if (ballots[i].addrs.size && ballots[i].epoch == chosen->epoch &&
+        memcmp(&ballots[i].digest, &chosen->digest, sizeof chosen->digest) == 0)
+      return 1;
+  return 0;
+}
+
+/* Known peers decide, if they agree on a state that can be had; else all do, as where all donors of the last choice failed. */
 static void decide(hv_loader *l, hv_ballot *ballots) {
-  static int (*const groups[])(voter_state) = {may_be_there, is_there, is_not_gone};
+  static const struct {
+    hv_standing least;
+    int (*counts)(voter_state);
+  } groups[] = {{HV_STANDING_PARTNER, may_be_there},
+                {HV_STANDING_PARTNER, is_there},
+                {HV_STANDING_STRANGER, may_be_there},
+                {HV_STANDING_STRANGER, is_there},
+                {HV_STANDING_STRANGER, is_not_gone}};
   hv_status status = HV_NOT_FOUND;
-  size_t n = 0, choice = 0;
-  for (size_t i = 0; i < sizeof groups / sizeof *groups && status != HV_OK; i++) {
-    n = voters_in(l, groups[i], ballots);
+  hv_ballot chosen = {.epoch = 0};
+  size_t n = 0, choice;
+  for (size_t i = l->chosen ? ALL_VOTE : 0; i < sizeof groups / sizeof *groups && status != HV_OK; i++) {
+    n = voters_in(l, groups[i].counts, groups[i].least, ballots);
     hv_status said = hv_ballot_count(ballots, n, l->load->epoch_least, &choice);
     status = said == HV_OK || status == HV_NOT_FOUND ? said : status;
+    if (status != HV_OK)
+      continue;
+    chosen = ballots[choice];
+    n = voters_in(l, groups[i].counts, HV_STANDING_STRANGER, ballots); /* strangers may send what others have chosen */
+    if (groups[i].least != HV_STANDING_STRANGER && !any_donor(ballots, n, &chosen))
+      status = HV_NOT_FOUND;
   }
   l->seen.voters = (uint32_t)n;
+  l->undecided = 0;
   if (status == HV_OK)
-    choose(l, ballots, n, choice);
+    choose(l, ballots, n, &chosen);
   else if (status == HV_STATE)
-    look_again(l, HV_STATE,
-               "cannot load the state: the peers that offer one do not agree, and no state has a majority; try again later");
+    look_until_decided(l);
   else if (l->refused.status != HV_OK)
     load_end(l, l->refused.status, "%s", l->refused.text);
   else if (l->chosen)
@@ -406,9 +446,11 @@ static void load_timeout(hv_timer *timer, const hv_event *event) {
   if (l->has_manifest)
     load_end(l, HV_TIMEOUT, "the state was not loaded in time: %u of %zu chunks arrived; allow more time", l->n_done,
              l->manifest.n_chunks);
+  else if (l->undecided)
+    load_end(l, HV_STATE, "%s", no_majority);
   else
     load_end(l, HV_TIMEOUT, "the state was not loaded in time: %s",
-             l->chosen ? "no peer that offers it sent its manifest; allow more time" : "no state has a majority; allow more time");
+             l->chosen ? "no peer that offers it sent its manifest; allow more time" : "no state was chosen; allow more time");
 }
 
 /* ---- life ---- */
@@ -447,7 +489,8 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   load->kern = load->kern ? load->kern : hv_cpu_best();
   load->size_max = load->size_max ? load->size_max : HV_MANIFEST_IMAGE_MAX;
   load->loader = l;
-  env->timer_set(env, &l->deadline, (uint64_t)or_else(load->timeout_ms, TIMEOUT_MS) * 1000);
+  l->timeout_ms = or_else(load->timeout_ms, TIMEOUT_MS);
+  env->timer_set(env, &l->deadline, (uint64_t)l->timeout_ms * 1000);
   l->phase = LOAD_PAUSE;
   env->timer_set(env, &l->tick, 0);
   *out = l;

@@ -30,7 +30,8 @@ typedef struct load_voter {
   hv_loader *loader;
   hv_ballot ballot; /* its addrs lie in addrs below */
   voter_state state;
-  size_t n_tried; /* addresses */
+  uint64_t claimed; /* network of its first address */
+  size_t n_tried;   /* addresses */
   hv_call call;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
 } load_voter;
@@ -95,7 +96,9 @@ struct hv_loader {
   load_phase phase;
   hv_dht_op op;
   hv_timer deadline, tick;
+  uint32_t timeout_ms;
   unsigned looks_left, n_pauses;
+  int undecided, warned; /* the votes of the last look chose no state; the log says so */
   unsigned n_busy_looks; /* looks in a row because all donors were busy */
   load_voter *voters;
   size_t n_voters, n_asked_voters; /* n_asked_voters: calls under way */
@@ -139,8 +142,9 @@ typedef enum load_chunk { CHUNK_TODO, CHUNK_ASKED, CHUNK_DONE } load_chunk;
 hv_status voters_take(hv_loader *l, const hv_ballot *ballots, size_t n);
 /* Asks each voter whether it is there. Then, or a second later at most, calls on->asked_all. */
 void voters_ask(hv_loader *l);
-/* Copies the ballots of the voters whose state counts; returns their number. `out` has room for all voters. */
-size_t voters_in(const hv_loader *l, int (*counts)(voter_state state), hv_ballot *out);
+/* Copies the ballots of the voters of at least this standing whose state counts; returns their number. `out` has room for all
+ * voters. */
+size_t voters_in(const hv_loader *l, int (*counts)(voter_state state), hv_standing least, hv_ballot *out);
 /* Cancels the calls under way; they end soon. */
 void voters_cancel(hv_loader *l);
 /* Frees the voters; no call may be under way. */

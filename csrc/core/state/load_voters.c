@@ -8,7 +8,8 @@ enum {
   SILENT_MS = 60000, /* so long that is remembered: as long as an announcement lives, or so */
   ANSWER_MS = 1000,  /* an announcer that has not answered by then has no vote in this look, if the others can decide */
   ADDRS_TRIED = 3,
-  ASKED_MAX = 64 /* of more voters so many are asked, by lot; the others count unasked */
+  ASKED_MAX = 64,   /* of more voters so many are asked, by lot; the others count unasked */
+  NETWORK_FIRST = 4 /* voters of one network that are asked before those of others */
 };
 
 static void voter_answered(hv_call *call, const hv_event *event);
@@ -58,6 +59,10 @@ static void voter_answered(hv_call *call, const hv_event *event) {
   int again = l->phase == LOAD_ASKING && event->status != HV_OK && event->status != HV_TIMEOUT && voter_ask(v);
   if (!again && v->state == VOTER_ASKED)
     v->state = event->status == HV_OK ? VOTER_THERE : has_ended(event->status) ? VOTER_GONE : VOTER_SILENT;
+  if (event->status == HV_OK) {
+    v->ballot.seen = 1;
+    v->ballot.network = hv_contact_network(&v->call.to.addr);
+  }
   if (v->state == VOTER_SILENT)
     remember_silence(v);
   if (l->phase == LOAD_ASKING && l->n_asked_voters == 0)
@@ -77,6 +82,12 @@ void voters_cancel(hv_loader *l) {
       l->env->call_cancel(l->env, &l->voters[i].call);
 }
 
+/* The network that it names: nothing is proved before it answers there. */
+static uint64_t claimed_network(const load_voter *v) {
+  hv_addr addr;
+  return hv_contact_unpack(hv_span_of(v->addrs, v->ballot.addrs.size), &addr, 1) ? hv_contact_network(&addr) : 0;
+}
+
 hv_status voters_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
   load_voter *voters = hv_mem_array(l->env->mem, n, sizeof *voters);
   if (!voters)
@@ -84,8 +95,9 @@ hv_status voters_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
   for (size_t i = 0; i < n; i++) {
     load_voter *v = &voters[i];
     *v = (load_voter){.loader = l, .ballot = ballots[i], .state = was_silent(l, &ballots[i]) ? VOTER_SILENT : VOTER_UNASKED};
-    memcpy(v->addrs, ballots[i].addrs.data, ballots[i].addrs.size);
-    v->ballot.addrs.data = v->addrs;
+    hv_contact_source source = l->config.source ? l->config.source(l->config.arg, &ballots[i].signer) : (hv_contact_source){0};
+    v->ballot.addrs = hv_span_of(v->addrs, hv_contact_keep(ballots[i].addrs, source, v->addrs));
+    v->claimed = claimed_network(v);
   }
   voters_forget(l);
   l->voters = voters;
@@ -93,24 +105,44 @@ hv_status voters_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
   return HV_OK;
 }
 
+static int known_ones(const hv_loader *l, const load_voter *v) {
+  (void)l;
+  return v->ballot.standing != HV_STANDING_STRANGER;
+}
+
+/* Those of a public network of which NETWORK_FIRST are asked already come last. */
+static int spread_ones(const hv_loader *l, const load_voter *v) {
+  size_t n = 0;
+  for (size_t i = 0; v->claimed && i < l->n_voters; i++)
+    n += l->voters[i].state == VOTER_ASKED && l->voters[i].claimed == v->claimed;
+  return n < NETWORK_FIRST;
+}
+
+static int all_ones(const hv_loader *l, const load_voter *v) {
+  (void)l, (void)v;
+  return 1;
+}
+
 void voters_ask(hv_loader *l) {
+  static int (*const turns[])(const hv_loader *, const load_voter *) = {known_ones, spread_ones, all_ones};
   uint32_t from = 0;
   l->phase = LOAD_ASKING;
   if (l->n_voters > ASKED_MAX)
     l->env->random(l->env, &from, sizeof from);
-  for (size_t k = 0; k < l->n_voters && k < ASKED_MAX; k++) {
-    load_voter *v = &l->voters[(from + k) % l->n_voters];
-    if (v->state == VOTER_UNASKED && voter_ask(v))
-      v->state = VOTER_ASKED;
-  }
+  for (size_t turn = 0; turn < sizeof turns / sizeof *turns; turn++)
+    for (size_t k = 0; k < l->n_voters && l->n_asked_voters < ASKED_MAX; k++) {
+      load_voter *v = &l->voters[(from + k) % l->n_voters];
+      if (v->state == VOTER_UNASKED && turns[turn](l, v) && voter_ask(v))
+        v->state = VOTER_ASKED;
+    }
   if (l->n_asked_voters == 0)
     l->on->asked_all(l);
 }
 
-size_t voters_in(const hv_loader *l, int (*count)(voter_state state), hv_ballot *out) {
+size_t voters_in(const hv_loader *l, int (*counts)(voter_state state), hv_standing least, hv_ballot *out) {
   size_t n = 0;
   for (size_t i = 0; i < l->n_voters; i++)
-    if (count(l->voters[i].state))
+    if (l->voters[i].ballot.standing >= least && counts(l->voters[i].state))
       out[n++] = l->voters[i].ballot;
   return n;
 }

@@ -32,7 +32,10 @@ typedef struct hv_state_config {
   uint32_t chunk_bytes; /* a power of two (manifest.h); 0: chosen by size */
   uint32_t donors;      /* that a download asks at the same time, more only while these are slow; at most 16; 0: 4 */
   uint32_t silence_ms;  /* after which a donor of unknown speed is given up; 0: 15,000 */
-  uint32_t looks;       /* searches for announcements before a download without majority or donors fails; 0: 12 */
+  uint32_t looks;       /* searches for announcements before a download without donors fails; 0: 12 */
+  hv_standing (*standing)(void *arg, const hv_peer_id *id);     /* of an announcer; NULL: all are strangers */
+  hv_contact_source (*source)(void *arg, const hv_peer_id *id); /* of the addresses that it announces; NULL: public ones count */
+  void *arg;
 } hv_state_config;
 
 /* Makes the state sharing of a node; borrows dht. HV_NOMEM: there is nothing to free. */
@@ -88,9 +91,9 @@ typedef struct hv_state_seen {
 
 /* A state to download. The caller owns the struct and keeps it until done, which is called exactly once. */
 struct hv_state_load {
-  /* HV_OK: image and metadata are whole (unless only_look). HV_NOT_FOUND: no peer offers a state. HV_STATE: no majority.
-   * HV_UNREACHABLE: no donor answers. HV_TOO_LARGE: all states on offer are over size_max. HV_TIMEOUT, HV_CANCELLED, HV_NOMEM,
-   * HV_CLOSED. text: one sentence. The image is not written after done. */
+  /* HV_OK: image and metadata are whole (unless only_look). HV_NOT_FOUND: no peer offers a state. HV_STATE: no state had a majority
+   * in all its time. HV_UNREACHABLE: no donor answers. HV_TOO_LARGE: all states on offer are over size_max. HV_TIMEOUT,
+   * HV_CANCELLED, HV_NOMEM, HV_CLOSED. text: one sentence. The image is not written after done. */
   void (*done)(hv_state_load *self, hv_status status, const char *text);
   /* Returns memory for manifest->image bytes, aligned to 64 or better if the parts must be; NULL ends the load with HV_NOMEM. The
    * memory stays the caller's. The manifest is borrowed. If the load starts over, room is called again, and the memory from before

@@ -56,6 +56,7 @@ typedef struct hv_sim_node_config {
   void (*free)(void *self);
   void *arg;            /* of make; borrowed until hv_sim_free */
   int client_mode;      /* other nodes cannot dial it */
+  uint32_t network;     /* 0: its address is private; else it is public, in the network of this number */
   int64_t skew_us;      /* by which its clock is ahead; negative: behind; at most 100 hours */
   int32_t drift_ppm;    /* by which its clock runs too fast, in millionths; negative: too slow */
   uint64_t up_rate;     /* bytes per second to all other nodes together; 0: no limit */
@@ -67,7 +68,8 @@ typedef struct hv_sim_node_config {
 /* Adds a node and starts it: START is its first event, at the present time. HV_NOMEM, HV_INVALID (skew, drift or versions), or the
  * status of make. */
 hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *config, size_t *node);
-/* Id and address of a node. They follow from the seed and the number, so they are known before the node is added. */
+/* Id and address of a node. They follow from the seed and the number, so they are known before the node is added, unless it is to
+ * be in a public network. Every node can also be dialled at the address that it would have in a private one. */
 hv_target hv_sim_target(hv_sim *sim, size_t node);
 size_t hv_sim_nodes(const hv_sim *sim);
 int hv_sim_alive(const hv_sim *sim, size_t node);

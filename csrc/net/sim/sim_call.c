@@ -378,7 +378,7 @@ static sim_request *new_request(sim_node *node, sim_packet *packet) {
   if (!r)
     return NULL;
   r->pub.peer = sim->nodes[packet->from]->id;
-  r->pub.from = sim_addr_of(packet->from, (uint16_t)(32768 + node->index % 16384)); /* an ephemeral port of the caller */
+  r->pub.from = sim_addr_of(sim, packet->from, (uint16_t)(32768 + node->index % 16384)); /* an ephemeral port of the caller */
   r->node = node;
   r->from = packet->from;
   r->call = packet->call;

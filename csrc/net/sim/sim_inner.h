@@ -196,7 +196,7 @@ void sim_connections_lost(sim_node *gone);
 /* True with probability p. */
 int sim_chance(hv_sim *sim, double p);
 void sim_links_fini(hv_sim *sim);
-hv_addr sim_addr_of(uint32_t node, uint16_t port); /* port 0: the port on which it listens */
+hv_addr sim_addr_of(const hv_sim *sim, uint32_t node, uint16_t port); /* port 0: the port on which it listens */
 /* The node that listens on an address. NULL: none, and *why is HV_UNREACHABLE or HV_REFUSED. */
 sim_node *sim_node_at(hv_sim *sim, const hv_addr *addr, hv_status *why);
 

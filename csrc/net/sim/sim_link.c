@@ -2,23 +2,34 @@
 
 enum { PORT = 31337, OVERHEAD = 64 /* bytes of headers with each message */ };
 
-/* ---- addresses: 10.a.b.c is node a.b.c, counted from 1 ---- */
+/* ---- addresses: 10.a.b.c is node a.b.c, counted from 1; 2001:N:N::c is the same node, in the public network N ---- */
 
-hv_addr sim_addr_of(uint32_t node, uint16_t port) {
+hv_addr sim_addr_of(const hv_sim *sim, uint32_t node, uint16_t port) {
   hv_addr addr = {.kind = HV_ADDR_IP4, .port = port ? port : PORT};
-  uint32_t n = node + 1;
-  addr.host.ip[0] = 10;
-  addr.host.ip[1] = (uint8_t)(n >> 16);
-  addr.host.ip[2] = (uint8_t)(n >> 8);
-  addr.host.ip[3] = (uint8_t)n;
+  uint32_t n = node + 1, network = node < sim->n_nodes ? sim->nodes[node]->config.network : 0;
+  uint8_t *ip = addr.host.ip,
+          public[] = {0x20, 0x01, (uint8_t)(network >> 24), (uint8_t)(network >> 16), (uint8_t)(network >> 8), (uint8_t)network};
+  if (network) {
+    addr.kind = HV_ADDR_IP6;
+    memcpy(ip, public, sizeof public);
+    ip += 12;
+  }
+  ip[0] = network ? 0 : 10;
+  ip[1] = (uint8_t)(n >> 16);
+  ip[2] = (uint8_t)(n >> 8);
+  ip[3] = (uint8_t)n;
   return addr;
 }
 
 sim_node *sim_node_at(hv_sim *sim, const hv_addr *addr, hv_status *why) {
-  const uint8_t *ip = addr->host.ip;
+  int is_public = addr->kind == HV_ADDR_IP6;
+  const uint8_t *ip = addr->host.ip + (is_public ? 12 : 0);
   uint32_t n = (uint32_t)ip[1] << 16 | (uint32_t)ip[2] << 8 | ip[3];
   *why = HV_UNREACHABLE;
-  if (addr->kind != HV_ADDR_IP4 || ip[0] != 10 || n == 0 || n > sim->n_nodes)
+  if (n == 0 || n > sim->n_nodes || (!is_public && (addr->kind != HV_ADDR_IP4 || ip[0] != 10)))
+    return NULL;
+  hv_addr there = sim_addr_of(sim, n - 1, addr->port);
+  if (is_public && !hv_addr_equal(addr, &there))
     return NULL;
   sim_node *node = sim->nodes[n - 1];
   *why = HV_REFUSED;

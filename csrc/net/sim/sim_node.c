@@ -94,7 +94,7 @@ static hv_peer_id identity_of(hv_sim *sim, uint32_t node) {
 }
 
 hv_target hv_sim_target(hv_sim *sim, size_t node) {
-  return (hv_target){identity_of(sim, (uint32_t)node), sim_addr_of((uint32_t)node, 0)};
+  return (hv_target){identity_of(sim, (uint32_t)node), sim_addr_of(sim, (uint32_t)node, 0)};
 }
 
 static void double_sign(hv_sim *sim, const hv_peer_id *peer, const char *domain, hv_span bytes, uint8_t out[64]) {
@@ -402,7 +402,7 @@ hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *config, size_t *inde
 /* ---- what comes to a node ---- */
 
 void sim_node_starts(sim_node *node) {
-  hv_addr addr = sim_addr_of(node->index, 0);
+  hv_addr addr = sim_addr_of(node->sim, node->index, 0);
   sim_deliver(node, &(hv_event){.kind = HV_EVENT_START, .addrs = &addr, .n_addrs = node->config.client_mode ? 0 : 1, .text = ""},
               0);
 }

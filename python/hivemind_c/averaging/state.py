@@ -176,9 +176,10 @@ class StateSharing:
             timeout: Longest time in seconds. None: no limit.
             like: Tensors, or objects with shape and dtype, that the state must match.
             epoch_least: Oldest epoch that is accepted.
-            size_max: Most bytes that it may take. 0: no limit.
+            size_max: Most bytes that it may take. 0: the memory of this machine that is free.
             accept: A function that raises ValueError to refuse the state that it is given, now and in later loads.
         """
+        size_max = size_max or _free_memory()
         until, here, refusal = None if timeout is None else time.monotonic() + timeout, list(self._refused), None
         while True:
             left = None if until is None else max(until - time.monotonic(), 0.001)
@@ -239,6 +240,16 @@ class StateSharing:
         except BaseException:
             future.cancel()
             raise
+
+
+def _free_memory() -> int:
+    """Bytes that programs can still take on this machine. 0: not known."""
+    try:
+        with open("/proc/meminfo") as lines:
+            free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError):
+        return 0
+    return free[0] * 1024 if free else 0
 
 
 def _dtype_name(tensor: Any) -> str:

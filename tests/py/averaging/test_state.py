@@ -58,9 +58,11 @@ def test_a_state_comes_as_it_was_offered(pair):
 
 
 def test_refused_state_is_passed_over_for_another(pair, node):
-    """The second donor's states are newer, and of no use: one is full of NaN, and one is too large."""
+    """The second donor is the joiner's initial peer, so its states are chosen first. They are of no use: one is full
+    of NaN, and one is too large.
+    """
     first, second = pair
-    joiner = node(initial_peers=first.addresses)
+    joiner = node(initial_peers=second.addresses)
     joiner.wait_for_peers(2, timeout=60)
     good, bad = [torch.ones(300)], [torch.full((300,), float("nan"))]
     StateSharing(first, "liars").offer(3, good)
@@ -82,6 +84,16 @@ def test_refused_state_is_passed_over_for_another(pair, node):
     assert sharing.load(30, size_max=2000, epoch_least=1).epoch == 3
     with pytest.raises(HivemindError, match="the limit is 2000") as caught:
         sharing.load(30, size_max=2000, epoch_least=5)
+    assert caught.value.status == "TOO_LARGE"
+
+
+def test_state_above_the_free_memory_is_refused(pair, monkeypatch):
+    donor, joiner = pair
+    StateSharing(donor, "vast").offer(1, [torch.zeros(3000)])
+    assert StateSharing(joiner, "vast").load(30).epoch == 1
+    monkeypatch.setattr("hivemind_c.averaging.state._free_memory", lambda: 2000)
+    with pytest.raises(HivemindError, match="the limit is 2000") as caught:
+        StateSharing(joiner, "vast").load(30)
     assert caught.value.status == "TOO_LARGE"
 
 

@@ -180,9 +180,9 @@ def test_each_doubt_lasts_longer_until_a_state_is_loaded(peer, dhts, caplog):
 
 
 def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
-    """The stranger's states are newer than the trainers', and it offers nothing else."""
+    """The joiner's initial peer offers newer states than the trainers, and nothing else."""
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw")
-    old = [peer(0, **run), peer(1, **run)]
+    old = [peer(1, **run), peer(3, **run)]
     train_together(old, 2)
     old[1].optimizer.state_averager.offers.withdraw()
     averager = old[0].optimizer.state_averager
@@ -192,7 +192,7 @@ def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
     most = late.optimizer.state_averager._state_size_max()
     own = sum(tensor.nbytes for tensor in tensors)
     assert own < most < 4 * own, "the limit fits the state, and little more"
-    stranger = StateSharing(dhts[3], averager.prefix)
+    stranger = StateSharing(dhts[0], averager.prefix)
     useless = (
         ("values that are not finite", [torch.full_like(t, math.nan) for t in tensors]),
         ("and the limit is", [*tensors, torch.ones(most)]),

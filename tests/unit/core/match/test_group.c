@@ -28,6 +28,7 @@ static void open_bench(bench *b, size_t me) {
   memset(b, 0, sizeof *b);
   fake_env_init(&b->world, 7);
   b->roster.peers = &b->peers;
+  b->peers.seen.is_private = 1; /* the members are in one private network */
   hv_addr addr = {.kind = HV_ADDR_IP4, .port = 99, .host.ip = {10, 0, 0, 1}};
   hv_span addrs = hv_span_of(b->addrs, hv_contact_pack(&addr, 1, b->addrs));
   for (size_t i = 0; i < N; i++)

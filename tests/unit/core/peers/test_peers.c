@@ -192,7 +192,7 @@ static void unverified_peers_of_one_network_fill_a_quarter_at_most(void **unused
   for (int is_private = 0; is_private < 2; is_private++) {
     scene s;
     hv_card cards[ROOM];
-    hv_target initial = {fake_peer(1), address(99, 1, 0)};
+    hv_target initial = {fake_peer(1), address(99, 1, is_private)};
     open_scene(&s, &initial);
     for (size_t i = 0; i < ROOM; i++)
       cards[i] = card_of(2000 + i, address(20, (uint8_t)(1 + i), is_private));

@@ -234,6 +234,73 @@ static void liars_between_two_epochs_can_only_delay_a_joiner(void **unused) {
     }
 }
 
+/* ---- networks ---- */
+
+static void seen_in(urn *u, size_t from, uint64_t network) {
+  for (size_t i = from; i < u->n; i++) {
+    u->ballots[i].seen = 1;
+    u->ballots[i].network = network;
+  }
+}
+
+static void keys_of_one_public_network_share_one_vote(void **unused) {
+  (void)unused;
+  for (size_t keys = 1; keys <= 500; keys = keys * 3 + 1) {
+    urn u = {.n = 0};
+    for (size_t i = 0; i < 2; i++) {
+      votes(&u, 1, 5, 1);
+      seen_in(&u, i, 2 * i + 1);
+    }
+    votes(&u, keys, keys % 2 ? 5 : 9, 200);
+    seen_in(&u, 2, 99);
+    elects(&u, 5, 1);
+  }
+}
+
+static void peers_at_private_addresses_vote_one_by_one(void **unused) {
+  (void)unused;
+  urn u = {.n = 0};
+  votes(&u, 5, 5, 1);
+  votes(&u, 4, 5, 2);
+  seen_in(&u, 0, 0);
+  elects(&u, 5, 1);
+}
+
+/* The parts add up to one vote, with any remainder of the division: a tie stays a tie. */
+static void vote_of_any_number_of_keys_is_exactly_one(void **unused) {
+  (void)unused;
+  for (size_t keys = 1; keys < 100; keys++) {
+    urn u = {.n = 0};
+    votes(&u, 1, 5, 1);
+    seen_in(&u, 0, 1);
+    votes(&u, keys, 5, 2);
+    seen_in(&u, 1, 3);
+    elects_of(&u, 0, HV_STATE, 0, 0);
+  }
+}
+
+static void keys_that_do_not_answer_share_one_vote(void **unused) {
+  (void)unused;
+  urn u = {.n = 0}, none = {.n = 0};
+  votes(&u, 2, 5, 1);
+  seen_in(&u, 0, 0);
+  votes(&u, 400, 5, 2);
+  elects(&u, 5, 1);
+  votes(&none, 2, 5, 1); /* no vote is certain: they count as they are */
+  votes(&none, 4, 5, 2);
+  elects(&none, 5, 2);
+}
+
+static void an_initial_peer_has_a_vote_of_its_own(void **unused) {
+  (void)unused;
+  urn u = {.n = 0};
+  votes(&u, 2, 5, 1);
+  u.ballots[0].standing = u.ballots[1].standing = HV_STANDING_INITIAL;
+  votes(&u, 300, 5, 2);
+  seen_in(&u, 0, 77); /* all are in one network */
+  elects(&u, 5, 1);
+}
+
 static void an_announcement_reads_as_it_was_written(void **unused) {
   (void)unused;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX], bytes[HV_BALLOT_BYTES_MAX];
@@ -303,6 +370,11 @@ int main(void) {
       cmocka_unit_test(liars_under_a_third_never_choose),
       cmocka_unit_test(honest_peers_of_one_epoch_are_heard_against_any_minority),
       cmocka_unit_test(liars_between_two_epochs_can_only_delay_a_joiner),
+      cmocka_unit_test(keys_of_one_public_network_share_one_vote),
+      cmocka_unit_test(peers_at_private_addresses_vote_one_by_one),
+      cmocka_unit_test(vote_of_any_number_of_keys_is_exactly_one),
+      cmocka_unit_test(keys_that_do_not_answer_share_one_vote),
+      cmocka_unit_test(an_initial_peer_has_a_vote_of_its_own),
       cmocka_unit_test(an_announcement_reads_as_it_was_written),
       cmocka_unit_test(malformed_announcement_is_refused),
       cmocka_unit_test(a_signer_has_one_subkey),

@@ -1,0 +1,22 @@
+#include "core/peers/standing.h"
+
+hv_standing hv_standing_of(const hv_peers *peers, const hv_peer_id *id) {
+  const hv_peers_entry *entry = hv_peers_find(peers, id);
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (hv_peer_equal(&peers->starts[i].answered, id) || hv_peer_equal(&peers->starts[i].target.id, id))
+      return HV_STANDING_INITIAL;
+  return entry && entry->averaged && entry->state != HV_PEERS_LOST ? HV_STANDING_PARTNER : HV_STANDING_STRANGER;
+}
+
+void hv_standing_averaged(hv_peers *peers, const hv_peer_id *id) {
+  for (size_t i = 0; i < peers->n_entries; i++)
+    if (hv_peer_equal(&peers->entries[i]->card.id, id))
+      peers->entries[i]->averaged = 1;
+}
+
+hv_contact_source hv_standing_source(const hv_peers *peers, const hv_peer_id *id) {
+  const hv_peers_entry *entry = hv_peers_find(peers, id);
+  hv_contact_source source = entry && entry->state != HV_PEERS_UNVERIFIED ? entry->source : peers->seen;
+  source.is_initial = hv_standing_of(peers, id) == HV_STANDING_INITIAL;
+  return source;
+}
