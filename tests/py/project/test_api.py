@@ -72,7 +72,8 @@ def cases():
 
 
 def make(name, dht, **options):
-    weight, own = torch.nn.Parameter(torch.zeros(8, 8)), options.pop("prefix", options.pop("run_id", f"api{next(number)}"))
+    weight = torch.nn.Parameter(torch.zeros(8, 8))
+    own = options.pop("prefix", options.pop("run_id", f"api{next(number)}"))
     if name == "DHT":
         return hivemind_c.DHT(start=True, **options)
     if name == "DecentralizedAverager":
