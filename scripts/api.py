@@ -16,10 +16,11 @@ from hivemind_c.compression import CompressionBase
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/reference/python-api.md"
 WEEK, DAY = "s, > 0, at most a week", "s, 0 to 86,400"
 
-#: unit and range of a number, by class and argument; "" is for all classes
+#: unit and range of a number, and choices or size of a text, by class and argument; "" is for all classes
 RANGES: Dict[str, Dict[str, str]] = {
     "": {
         "allreduce_timeout": WEEK,
+        "announce_maddrs": "multiaddrs",
         "average_state_every": "epochs, 1 or more",
         "averager_rank": "1 to 256",
         "averaging_alpha": "finite, at most a million",
@@ -30,20 +31,26 @@ RANGES: Dict[str, Dict[str, str]] = {
         "batch_size_lead": "samples, 0 or more",
         "batch_size_per_step": "samples, 1 or more",
         "blacklist_time": DAY,
-        "bootstrap_timeout": "s",
+        "bootstrap_timeout": "s; 0 or less: one try",
         "bucket_size": "nodes, 0 to 256",
         "cache_nearest": "nodes, up to 20",
         "cache_size": "records, 0 to 1,048,576",
-        "declare_state_period": "s",
+        "checkpoints": '"own", "elected"',
+        "config_mismatch": '"error", "warn"',
+        "declare_state_period": "s; 0: 30",
         "default_refresh_period": "s, 0 or more",
-        "expected_drift_peers": "peers",
-        "expected_drift_rate": "share of the peers",
+        "expected_drift_peers": "peers; below 0: 3",
+        "expected_drift_rate": "share of the peers; below 0: 0.2",
         "fast": "times, 1 or more",
+        "host_maddrs": "multiaddrs, HOST:PORT",
+        "identity_path": "path",
+        "initial_group_bits": "at most 64 of 0 and 1",
+        "initial_peers": "multiaddrs, HOST:PORT",
         "load_state_timeout": "s, > 0",
         "matchmaking_time": "s, > 0",
         "max_grad_norm": "> 0",
         "max_refresh_period": "s, 0 to 3,600",
-        "metadata_expiration": "s, 0 or more",
+        "metadata_expiration": "s, 0 or more; at least 2 `max_refresh_period` applies",
         "min_compression_ratio": "0 to 1",
         "min_group_size": "peers, 0 or more",
         "min_matchmaking_time": WEEK,
@@ -54,21 +61,34 @@ RANGES: Dict[str, Dict[str, str]] = {
         "parallel_rpc": "questions, 0 to 64",
         "part_size_bytes": "bytes, 0 or more",
         "performance_ema_alpha": "0 to 1",
+        "prefix": "1 to 256 bytes of text",
         "reducer_timeout": "s, > 0",
         "refresh_timeout": DAY,
         "request_timeout": WEEK,
+        "run_id": '1 to 200 bytes of text, no "."',
         "sender_timeout": WEEK,
-        "shutdown_timeout": "s",
-        "startup_timeout": "s",
+        "shutdown_timeout": "s; 0 or less: no wait",
+        "startup_timeout": "s; 0 or less: no wait",
         "target_batch_size": "samples, 1 or more",
         "target_group_size": "peers, 0 or more",
         "threshold": "elements",
         "wait_timeout": DAY,
         "weight_max": "> 0, at most 2^64",
     },
-    "ProgressTracker": {"matchmaking_time": "s, 0 or more", "target_batch_size": "samples, 1 to 2^48"},
+    "HivemindStrategy": {"buffers": '"average", "local"'},
+    "ProgressTracker": {
+        "matchmaking_time": "s, 0 or more",
+        "prefix": "1 to 512 bytes of text",
+        "target_batch_size": "samples, 1 to 2^48",
+    },
 }
-NO_RANGE = {"num_workers", "status_loglevel", "initialize_optimizer"}  # without effect, or a level of logging
+#: the class whose arguments a class takes as **options
+TAKES = {
+    "HivemindStrategy": "Optimizer",
+    "GradientAverager": "DecentralizedAverager",
+    "PowerSGDGradientAverager": "GradientAverager",
+    "TrainingStateAverager": "DecentralizedAverager",
+}
 
 
 def arguments(kind: Any) -> Dict[str, str]:
@@ -102,18 +122,31 @@ def range_of(kind: str, name: str, shown: str) -> str:
     return RANGES.get(kind, {}).get(name) or RANGES[""].get(name, "")
 
 
+def without_effect(meaning: str) -> bool:
+    return meaning.startswith("Accepted")
+
+
+def describer(kind: Any, name: str) -> Any:
+    """The class whose docstring describes an argument: this one, or one whose arguments it takes."""
+    while name not in arguments(kind):
+        kind = kind_of(TAKES[kind.__name__])
+    return kind
+
+
 def rows(kind: Any) -> List[List[str]]:
-    """A row for each argument that the docstring describes."""
+    """A row for each argument: those of the docstring first, then those that its **options are passed on as."""
     known = inspect.signature(kind.__init__).parameters
+    described = arguments(kind)
     out = []
-    for name, meaning in arguments(kind).items():
+    for name in [*described, *(name for name in known if name != "self" and name not in described)]:
         if name.startswith("*"):
-            out.append([f"`{name}`", "", "", "", meaning])
+            out.append([f"`{name}`", "", "", "", described[name]])
             continue
-        shown = type_of(known[name])
-        out.append(
-            [f"`{name}`", f"`{shown}`", range_of(kind.__name__, name, shown), default_of(known[name]), meaning]
-        )
+        by = describer(kind, name)
+        shown = type_of(inspect.signature(by.__init__).parameters[name])
+        meaning = arguments(by)[name]
+        limits = "" if without_effect(meaning) else range_of(kind.__name__, name, shown)
+        out.append([f"`{name}`", f"`{shown}`", limits, default_of(known[name]), meaning])
     return out
 
 

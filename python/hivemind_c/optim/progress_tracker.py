@@ -126,7 +126,7 @@ class ProgressTracker:
         expected_drift_peers: Number of peers that may join before the next question.
         expected_drift_rate: The same as a fraction of all peers. The larger number applies.
         performance_ema_alpha: Weight of the newest measurement in the moving average of the speed, from 0 to 1.
-        metadata_expiration: Seconds after which a silent peer is no longer counted.
+        metadata_expiration: Lease of this peer's record in seconds. Silent peers count for 3 max_refresh_period.
         private_key: Accepted without effect: reports are signed with the key of the node.
         matchmaking_time: Seconds before the target at which should_begin_matchmaking becomes true.
         batch_size_lead: Samples before the target at which should_begin_matchmaking becomes true.

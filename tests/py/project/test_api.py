@@ -14,6 +14,7 @@ import hivemind_c
 api, c_api = module_of(ROOT / "scripts/api.py"), module_of(ROOT / "scripts/c_api.py")
 CLASSES = """HivemindStrategy Optimizer DHT DecentralizedAverager GradientAverager TrainingStateAverager ProgressTracker
 PowerSGDGradientAverager SizeAdaptiveCompression RoleAdaptiveCompression PerTensorCompression ErrorFeedback""".split()
+MEASURED = "`int`", "`float`", "`str`", "`Addresses`"
 number = itertools.count()
 
 
@@ -38,17 +39,21 @@ def test_every_argument_has_a_row_and_numbers_have_a_range():
     for name in CLASSES:
         kind = api.kind_of(name)
         known = inspect.signature(kind.__init__).parameters
-        for argument, shown, unit, default, meaning in api.rows(kind):
+        table = api.rows(kind)
+        assert set(known) - {"self"} == {row[0].strip("`") for row in table if not row[0].startswith("`*")}, name
+        for argument, shown, unit, default, meaning in table:
             argument = argument.strip("`")
             if argument.startswith("*"):
                 continue
             assert shown and default and meaning and argument in known, (name, argument)
-            if shown in ("`int`", "`float`") and argument not in api.NO_RANGE:
+            if shown in MEASURED and not api.without_effect(meaning):
                 assert unit, f"{name}: {argument} needs a unit and a range in scripts/api.py"
 
 
 def outside(unit, argument):
-    """Numbers that a range excludes."""
+    """Numbers, or texts, that a range excludes."""
+    if "bytes of text" in unit:
+        return ["x" * (int(re.search(r"to (\d+)", unit)[1]) + 1)]
     unit = unit.replace(",", "").replace("2^32 - 2", str(2**32 - 2)).replace("2^48", str(2**48))
     out = [-1] if re.search(r"\b0 (?:to|or more)", unit) else []
     out += [0] if re.search(r"> 0|> `|\b1 (?:or more|to)", unit) else []
@@ -67,7 +72,8 @@ def cases():
 
 
 def make(name, dht, **options):
-    weight, own = torch.nn.Parameter(torch.zeros(8, 8)), f"api{next(number)}"
+    weight = torch.nn.Parameter(torch.zeros(8, 8))
+    own = options.pop("prefix", options.pop("run_id", f"api{next(number)}"))
     if name == "DHT":
         return hivemind_c.DHT(start=True, **options)
     if name == "DecentralizedAverager":

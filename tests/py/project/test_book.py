@@ -101,6 +101,14 @@ ANSWERS = {
     "what a stranger can do": ("docs/explanation/security-model.md", "## May strangers join?"),
     "how a group forms": ("docs/design/matchmaking.md", "# How groups form"),
     "which options change the mathematics": ("docs/explanation/planning.md", "what changes in the mathematics"),
+    "does it work with my GPU": ("docs/howto/install.md", "| AMD, Intel GPU | untested"),
+    "which torch versions": ("docs/howto/install.md", "torch 2.6 to 2.14"),
+    "what if my machine sleeps": ("docs/howto/unreliable-machines.md", "A machine that wakes up continues by itself"),
+    "how do I resume": ("docs/howto/unreliable-machines.md", "**Resume all of it**"),
+    "how do I leave": ("docs/howto/unreliable-machines.md", "**Stop a loop of your own**"),
+    "two runs on one machine": ("docs/howto/open-a-port.md", "| two runs of different models |"),
+    "how do I see who trains": ("docs/howto/monitor.md", "- **Peers** report"),
+    "what does an idle peer cost": ("docs/explanation/planning.md", "## What an idle peer costs"),
 }
 
 

@@ -91,7 +91,7 @@ PYTHON = {
     "docs/howto/fewer-bytes.md": ("", "assert trainer.strategy is strategy"),
     "docs/reference/python-api.md": (
         "",
-        "assert colour == 'amber' and share == 0.5 and len(members) == 1 and optimizer.local_epoch == state.local_epoch == 1\nassert back.shape == (100,) and codec is not None",
+        "assert colour == 'amber' and share == 0.5 and len(members) == 1 and optimizer.local_epoch == state.local_epoch == 1\nassert back.shape == (100,) and len(sizes) == 9 and sizes['NoCompression'] == 40032 == max(sizes.values()) and sizes['Linear4BitQuantization'] == min(sizes.values())\nassert type(low_rank).__name__ == 'PowerSGDGradientAverager' and strategy is trainer.strategy",
     ),
     "docs/tutorial/own-model.md": (
         "import lightning as L\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
