@@ -1,6 +1,7 @@
 """The tables of constants on the design pages hold the values of the code.
 
 A table stands below "## Constants": names in its first column, values with their units in the second.
+A name that several files have stands as `file.c:NAME`.
 The unit of a constant is the end of its name: _US, _MS, _S; without one it is a number, or bytes.
 """
 
@@ -23,7 +24,7 @@ def table_of(text):
     """[(name, value as the page has it)]"""
     rows = re.findall(r"(?m)^\| (`.+?`) \| (.+?) \|", text[text.index("\n## Constants\n") :])
     for names, values in rows:
-        names, values = re.findall(r"`(\w+)`", names), values.split(", ")
+        names, values = re.findall(r"`((?:\w+\.[ch]:)?\w+)`", names), values.split(", ")
         assert len(names) == len(values), f"{names} have {len(values)} values: {values}"
         yield from zip(names, values)
 
@@ -95,11 +96,12 @@ def wrong(text, code):
         yield "the lines above the first heading name no source of the code"
     for name, value in table_of(text):
         unit = next((unit for end, unit in ENDS.items() if name.endswith(end)), 1)
-        found = code.values(name, sources)
+        file, _, short = name.rpartition(":")
+        found = code.values(short, [file] if file else sources)
         if not found:
             yield f"{name}: the code has no such constant"
         elif len(found) > 1 or not math.isclose(found.pop() * unit, number_of(value), rel_tol=1e-6):
-            yield f"{name} is not {value}: {code.places[name]}"
+            yield f"{name} is not {value}: {code.places[short]}"
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +142,8 @@ SMALL = {
         ("| `LEAST_US`, `FIRST_S`, `FAR` | 0.5 ms, 0.5 s, 9 |", True),
         ("| `WAIT_MS` | 3 ms |", False),
         ("| `HV_A_MAX` | 1,000,000 |", False),
+        ("| `a.c:WAIT_MS`, `b.c:WAIT_MS` | 1.5 s, 7 ms |", True),
+        ("| `b.c:WAIT_MS` | 1.5 s |", False),
         ("| `GONE_MS` | 1 s |", False),
         ("| `TWICE` | 3 |", False),
     ],
