@@ -162,6 +162,13 @@ class Transition:
     def _average_gradients(self) -> None:
         optimizer, control = self.optimizer, self.optimizer.group_search.take_gradient_control(self.epoch)
         if control is None:
+            self.is_empty = self._has_nothing()
+            if self.is_empty:
+                logger.warning(
+                    "epoch %d: no peer averages with this one, so it stays in this epoch, having no gradient of "
+                    "its own to step with",
+                    self.epoch,
+                )
             return
         if self.gradients.drop_if_not_finite():
             logger.warning(
@@ -188,8 +195,7 @@ class Transition:
                 optimizer.is_left_behind(self.epoch)
                 return
             self.nobody_came = error.status == "TIMEOUT"
-            counted = self.state.local_epoch != self.epoch
-            self.is_empty = self.nobody_came and not (self.samples or optimizer.auxiliary or counted)
+            self.is_empty = self.nobody_came and self._has_nothing()
             own = (
                 f"steps with its own {self.samples} samples' gradient"
                 if self.samples
@@ -210,6 +216,11 @@ class Transition:
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
+
+    def _has_nothing(self) -> bool:
+        """True if this peer has nothing to step with, and has not counted the epoch yet."""
+        counted = self.state.local_epoch != self.epoch
+        return not (self.samples or self.optimizer.auxiliary or counted)
 
     def _cut_samples(self) -> None:
         """Drops the samples above target_batch_size, which is the most that a peer counts with."""
