@@ -123,7 +123,7 @@ static hv_record signed_by(world *w, const hv_peer_id *owner, hv_span key, hv_sp
 static void store_is_checked_up_to_its_first_forgery(void **unused) {
   (void)unused;
   world w;
-  static char subkeys[MANY][16];
+  static char subkeys[MANY][24];
   char key[100], who[HV_PEER_TEXT_MAX];
   hv_peer_id owner = fake_peer(50);
   hv_record many[MANY];
@@ -151,7 +151,7 @@ static void store_is_checked_up_to_its_first_forgery(void **unused) {
 /* The records of one message, each with a signature of its own. */
 typedef struct bundle {
   hv_record records[FULL];
-  char subkeys[FULL][16], key[100];
+  char subkeys[FULL][24], key[100];
   hv_request request;
   hv_msg msg;
 } bundle;
