@@ -82,6 +82,7 @@ class Service:
         self._watches: List[Watch] = []
         self._servers: List[Any] = []
         self._runs: List[HubRun] = []
+        self._lock: Any  # as long as the hub lives, no other process has its key
         key, self._lock = (options.identity, None) if options.identity else own_key()
         self._dht = DHT(
             options.initial_peers,
