@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hivemind_c.optim")
 TOO_LONG_S, SENSIBLE_S = 3600.0, 300.0  #: an epoch that lasts longer earns a warning; how long the suggested one would
+LEAST_S, MOST_S = 1.0, 10.0  #: between two lines; half of the time until the epoch's end, within these
 SURE_AFTER_S = 60.0  #: newcomers and the first batches make speeds that mean nothing
 
 
@@ -40,21 +41,21 @@ class Forecast:
 
     def __init__(self, optimizer: "Optimizer"):
         self._optimizer = optimizer
-        self._last_fetch_time = 0.0
+        self._next_line = 0.0
         self._slow_since: Optional[float] = None
         self._warned = False
 
     def update(self, progress: "Figures") -> None:
-        """Logs the progress if it is new. It takes microseconds.
+        """Logs the progress now and then. It takes microseconds.
 
         Args:
             progress: The progress of the swarm.
         """
-        next_fetch_time = get_dht_time() + progress.next_fetch
-        if abs(next_fetch_time - self._last_fetch_time) <= 0.05:
+        now = get_dht_time()
+        if now < self._next_line:
             return
-        self._last_fetch_time = next_fetch_time
         optimizer, eta = self._optimizer, max(0.0, progress.eta)
+        self._next_line = now + min(max(eta / 2, LEAST_S), MOST_S)
         optimizer.say(
             "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",
             int(progress.samples),

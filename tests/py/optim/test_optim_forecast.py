@@ -35,7 +35,7 @@ class Swarm:
 
     def figures(self):
         return types.SimpleNamespace(
-            samples=100.0, target=self.target, peers=2, eta=(self.target - 100) / self.speed, next_fetch=1.0
+            samples=100.0, target=self.target, peers=2, eta=(self.target - 100) / self.speed
         )
 
     def say(self, text, *args):
@@ -71,9 +71,12 @@ def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
     assert not caplog.messages
 
 
-def test_forecast_without_news_logs_nothing(monkeypatch):
-    swarm = Swarm(monkeypatch, target=1000, speed=10.0)
+@pytest.mark.parametrize("speed, lines", [(10.0, 10), (75.0, 17), (9000.0, 100), (1e-9, 10)])
+def test_progress_is_logged_more_often_near_the_end(monkeypatch, speed, lines):
+    """In 100 seconds: each ten, each six (half of the twelve that are left), or each second."""
+    swarm = Swarm(monkeypatch, target=1000, speed=speed)
     one = Forecast(swarm)
-    for _ in range(10):
+    for _ in range(800):
         one.update(swarm.figures())
-    assert len(swarm.said) == 1
+        swarm.now += 0.125  # of a second
+    assert lines - 1 <= len(swarm.said) <= lines + 1

@@ -678,7 +678,7 @@ def test_a_healthy_peer_says_so(swarm, caplog):
         r"^Averaged tensors successfully with 2 peers",
         r"^Optimizer step: done! This peer contributed \d+ samples",
     )
-    peers = swarm(2, verbose=True, target_batch_size=640)  # an epoch takes a while: progress is asked for in it
+    peers = swarm(2, verbose=True, target_batch_size=640)
     meet(peers)
     with caplog.at_level(logging.INFO, "hivemind_c.optim"):
         train_until(
