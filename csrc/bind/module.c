@@ -60,9 +60,9 @@ static int module_exec(PyObject *module) {
       add_type(module, "Averager", bind_averager_type(module), &state->averager) < 0 || hv_py_codec_init(module) < 0 ||
       hv_py_cuda_init(module) < 0)
     return -1;
-  return PyModule_AddStringConstant(module, "__version__", HV_VERSION_TEXT) < 0
-             ? -1
-             : PyModule_AddStringConstant(module, "GRPC_VERSION", hv_grpc_version());
+  if (PyModule_AddStringConstant(module, "GRPC_VERSION", hv_grpc_version()) < 0)
+    return -1;
+  return PyModule_AddStringConstant(module, "__version__", HV_VERSION_TEXT);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {

@@ -91,9 +91,9 @@ static int monotonic(bind_state *state, double *out) {
 /* 1: done; 0: not within the time; -1: an exception (KeyboardInterrupt, for one). */
 static int wait_done(py_future *self, uint32_t timeout_ms) {
   double start, now;
-  uint32_t slice_ms = slice_here();
   if (is_done(self))
     return 1;
+  uint32_t slice_ms = slice_here();
   if (monotonic(state_of(self), &start) < 0)
     return -1;
   for (now = start;;) {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
 import sys
 import threading
 from typing import Any, Dict, Optional, Sequence
 
 from hivemind_c import HivemindError, __version__
+from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.utils.logging import FORMAT
 from hivemind_c.utils.networking import reachable
@@ -99,10 +99,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if not 0 < options.refresh_period <= threading.TIMEOUT_MAX:
         parser().error("--refresh_period is a number of seconds above 0")
     set_up_logs(options.json)
-    ended = threading.Event()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the node stays
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = ended_by_signals()
     try:
         serve(options, ended)
     except (HivemindError, ValueError, OSError) as error:

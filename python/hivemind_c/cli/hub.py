@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 import pathlib
-import signal
 import sys
 import threading
 from typing import Any, List, Optional, Sequence
 
 from hivemind_c import HivemindError, __version__
 from hivemind_c.cli.dht import set_up_logs, tell
+from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.hub.receiver import Receiver
 from hivemind_c.hub.run import HubOptions, HubRun
@@ -160,10 +160,7 @@ class Service:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parser().parse_args(arguments)
     set_up_logs(options.json)
-    ended = threading.Event()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the hub stays
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = ended_by_signals()
     try:
         service = Service(options)
     except (HivemindError, ValueError, OSError) as error:

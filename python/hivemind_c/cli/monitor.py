@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pathlib
-import signal
 import sys
 import threading
 from typing import Any, Dict, List, Optional
@@ -12,6 +11,7 @@ from typing import Any, Dict, List, Optional
 from hivemind_c import HivemindError
 from hivemind_c.cli._typer import rich, run, typer
 from hivemind_c.cli.dht import tell
+from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.utils.logging import FORMAT
 from hivemind_c.utils.networking import reachable
@@ -140,10 +140,7 @@ def monitor(
         logger.warning("ignoring --monitor_ip: if others reach this monitor by another address, give --announce_maddrs /ip4/%s/tcp/%d", monitor_ip, PORT)
     if repo_url or upload_interval:
         logger.warning("not uploading checkpoints: this monitor writes files to --checkpoint_dir; upload them with a program of your own")
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may go, the monitor stays
+    ended = ended_by_signals()
     try:
         name = pathlib.Path(run_name(run_id)).name  # a folder is nobody's to choose by the name of a run
         kept = None if history == "none" else history or str(state_folder() / f"{name}.db")

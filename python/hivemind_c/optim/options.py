@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
 
 from _hivemind_c import HivemindError
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from hivemind_c._signature import unknown_option
 from hivemind_c.compression import CompressionBase
 from hivemind_c.optim.names import run_name  # noqa: F401  of Optimizer
 
@@ -92,11 +92,7 @@ def known_options(
         if option in own:
             raise ValueError(f"{name}: {option!r} is set by the Optimizer's own options; give it there")
         if option not in known:
-            near = difflib.get_close_matches(str(option), known, 1)
-            raise TypeError(
-                f"{name}: there is no option {option!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}")
-            )
+            raise unknown_option(name, str(option), known)
     return dict(given)
 
 
