@@ -36,6 +36,7 @@ class _Watch:
         self.nodes: weakref.WeakSet = weakref.WeakSet()
         self.lock = threading.Lock()  # over nodes and thread
         self.order = threading.RLock()  # one reader at a time, so that lines keep their order
+        self.holding = threading.Lock()  # held while the thread keeps nodes alive, and while those end that it alone held
         self.ending = threading.Event()
         self.thread: Optional[threading.Thread] = None
 
@@ -73,11 +74,18 @@ class _Watch:
                 self.order.release()
 
     def run(self) -> None:
-        while not self.ending.is_set() and (nodes := self.living()):
+        while not self.ending.is_set() and self.turn():
+            self.ending.wait(PERIOD)
+
+    def turn(self) -> bool:
+        """Reads what the nodes have said. False: there are none."""
+        with self.holding:
+            nodes = self.living()
+            found = bool(nodes)
             for node in nodes:
                 self.read(node)
             nodes = node = None  # a node that nobody else holds ends here
-            self.ending.wait(PERIOD)
+        return found
 
     def stop_all(self) -> None:
         nodes, thread = self.living(), self.thread
@@ -113,6 +121,12 @@ def watch(node) -> None:
 def unwatch(node) -> None:
     """Hands over what the node has said so far, and lets go of it."""
     _watch.remove(node)
+
+
+def let_go(timeout: float) -> None:
+    """Waits until the thread that listens holds no node, and those have ended that it alone held."""
+    if _watch.holding.acquire(timeout=timeout):
+        _watch.holding.release()
 
 
 def wait_at_end(job: threading.Thread, end: Callable[[], Any] = lambda: None) -> None:

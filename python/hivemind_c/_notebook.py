@@ -9,7 +9,10 @@ import traceback
 import weakref
 from typing import Any, Callable, List, Optional
 
+from hivemind_c import _log
+
 logger = logging.getLogger("hivemind_c")
+END_S = 5.0  #: for a node to end, if a program's own handler of logs keeps it longer
 _cells: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()  # things that were made in a cell, and the number of its run
 
 
@@ -44,15 +47,18 @@ def replace(condition: Callable[[Any], bool], what: str) -> None:
 
 
 def drop_unused(condition: Callable[[Any], bool]) -> None:
-    """Collects things that earlier runs of cells made and no variable holds any more.
+    """Collects things that earlier runs of cells made and no variable holds any more, and waits until their nodes have ended.
 
     The frames of a cell that failed or was interrupted hold such things, too: their variables are cleared."""
-    if not earlier(condition):
-        return
-    gc.collect()
-    if earlier(condition):
-        error = getattr(getattr(_shell(), "last_execution_result", None), "error_in_exec", None)
-        for last in (getattr(error, "__traceback__", None), getattr(sys, "last_traceback", None)):
-            if last is not None:
-                traceback.clear_frames(last)
-        gc.collect()
+    for clear_frames in (lambda: None, _clear_frames):
+        if earlier(condition):
+            clear_frames()
+            gc.collect()
+    _log.let_go(END_S)  # without it, a node that was just being listened to would still give its state
+
+
+def _clear_frames() -> None:
+    error = getattr(getattr(_shell(), "last_execution_result", None), "error_in_exec", None)
+    for last in (getattr(error, "__traceback__", None), getattr(sys, "last_traceback", None)):
+        if last is not None:
+            traceback.clear_frames(last)

@@ -1,7 +1,9 @@
 """Records of nodes reach Python's logging."""
 
 import logging
+import socket
 import threading
+import weakref
 
 import pytest
 
@@ -122,6 +124,30 @@ def test_the_listening_thread_lives_only_while_a_node_does(node):
     one.shutdown()
     two.shutdown()
     assert eventually(lambda: not listening())
+
+
+def test_node_that_only_the_log_holds_is_waited_for(caplog):
+    caplog.set_level(logging.DEBUG)
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(record):
+        if threading.current_thread().name == "hivemind_c-log":
+            held.set()
+            go_on.wait(30)
+        return True
+
+    caplog.handler.addFilter(hold)
+    one = Node(HERE, log_level="debug").start()
+    inner, address = weakref.ref(one), ("127.0.0.1", int(one.addresses[0].split("/")[4]))
+    assert held.wait(30)
+    del one
+    _log.let_go(0.1)
+    assert inner() is not None  # the handler keeps it
+    threading.Timer(0.2, go_on.set).start()
+    _log.let_go(30)
+    assert inner() is None
+    with pytest.raises(OSError):
+        socket.create_connection(address, 1).close()
 
 
 @pytest.mark.parametrize(
