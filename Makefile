@@ -15,7 +15,8 @@
 #   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/explanation/how-it-is-tested.md)
-#   make test-grpc  the network's C tests on a newer gRPC core than this system's (minutes; from Debian's archive, nothing is installed)
+#   make grpc       builds a current gRPC core into .grpc, which each later build takes (an hour on two cores, once)
+#   make test-grpc  the network's C tests on that gRPC, or else on Debian experimental's (minutes; nothing is installed)
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer)
 #   make clean   everything built; .venv stays
@@ -73,6 +74,11 @@ soak: build
 churn: build
 	@CHURN_PEERS=16 CHURN_ROUNDS=50 $(PY) -m pytest -q -s -o faulthandler_timeout=1800 tests/py/averaging/test_averager_churn.py
 
+grpc: venv
+	@$(PY) scripts/build_grpc.py
+	@$(CSRC) clean
+	@$(MAKE) --no-print-directory build
+
 test-grpc: deps
 	@scripts/newer_grpc.sh $(SUITE)
 
@@ -126,4 +132,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test check test-long test-grpc $(PARTS:%=long-%) partition churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test check test-long grpc test-grpc $(PARTS:%=long-%) partition churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -12,6 +12,7 @@ from setuptools.command.build_ext import build_ext
 
 PACKAGES = "grpc >= 29", "libprotobuf-c", "libcrypto >= 3", "libxxhash"
 APT = "build-essential pkg-config libgrpc-dev libprotobuf-c-dev protobuf-c-compiler libssl-dev libxxhash-dev python3-dev"
+OWN_GRPC = os.path.join(os.path.dirname(os.path.abspath(__file__)), ".grpc", "current", "lib", "pkgconfig")  # of `make grpc`
 BUILD_MB = 60  # objects, the library and the extension
 
 
@@ -63,6 +64,7 @@ class Build(build_ext):
         for extension in self.extensions:
             extension.include_dirs += pkg_config("--cflags-only-I", "-I")
             extension.library_dirs += pkg_config("--libs-only-L", "-L")
+            extension.extra_link_args += pkg_config("--libs-only-other", "")
         super().build_extensions()
 
     def build_lowrank(self) -> None:
@@ -81,6 +83,7 @@ class Build(build_ext):
         self.put_beside("libhivemind_cuda.so")
 
 
+os.environ["PKG_CONFIG_PATH"] = os.pathsep.join(filter(None, [OWN_GRPC, os.environ.get("PKG_CONFIG_PATH")]))
 setup(
     version=version(),
     ext_modules=[

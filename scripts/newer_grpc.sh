@@ -1,17 +1,27 @@
 #!/bin/sh
 # Do the tests of the network pass on a newer gRPC core than this system's? `make test-grpc` calls this; scripts/newer_grpc.sh [SUITE]
-# Fetches libgrpc of another Debian suite (experimental unless said otherwise) and all it needs, down to libc, by apt with lists of its
-# own; unpacks it all under csrc/build/newer and runs the tests there with that loader. Nothing is installed, nothing of the system
-# changes. Needs Debian or Ubuntu with Debian's keyring, and what `make test` installs.
+# Takes the gRPC that `make grpc` has built. If there is none, or a SUITE of Debian is named, it fetches that suite's libgrpc (of
+# experimental unless said otherwise) and all it needs, down to libc, by apt with lists of its own; unpacks it all under
+# csrc/build/newer and runs the tests there with that loader. Nothing is installed, nothing of the system changes. Needs Debian or
+# Ubuntu with Debian's keyring, and what `make test` installs.
 set -e
 suite=${1:-experimental}
 cd "$(dirname "$0")/../csrc"
+net="loop lanes door outage listen net_hostile net_memory net_siege"
+tests=${TESTS:-"contract/test_contract_real $(for one in $net; do echo unit/net/transport/test_$one; done) unit/net/hive/test_hive unit/net/hive/test_hive_dht unit/net/hive/test_hive_state"}
+if [ -z "$1" ] && [ -e ../.grpc/current/lib/pkgconfig/grpc.pc ]; then
+  echo "gRPC $(basename "$(readlink -f ../.grpc/current)"), built by make grpc"
+  make -s MODE=own OPT_own="-O2 -g" $(for one in $tests; do echo "build/own/tests/$one"; done)
+  for one in $tests; do
+    echo "== $one"
+    "build/own/tests/$one"
+  done
+  exit
+fi
 here=$PWD/build/newer/$suite
 root=$here/root
 libs=$root/usr/lib/$(gcc -print-multiarch)
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
-net="loop lanes door outage listen net_hostile net_memory"
-tests=${TESTS:-"contract/test_contract_real $(for one in $net; do echo unit/net/transport/test_$one; done) unit/net/hive/test_hive unit/net/hive/test_hive_dht unit/net/hive/test_hive_state"}
 
 if [ ! -e "$here/ready" ]; then
   test -e $keys || { echo "newer_grpc: no $keys: apt-get install debian-archive-keyring"; exit 2; }

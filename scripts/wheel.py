@@ -18,6 +18,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEFT_OUT = "libtorch*", "libc10*", "libcuda*", "libnv*"  # what PowerSGD's and CUDA's parts find in the user's torch and driver
+OWN_GRPC = ROOT / ".grpc/current/LICENSE"  # of `make grpc`
 UNIQUE, WEAK = 10, 2  # STB_GNU_UNIQUE, STB_WEAK
 DYNSYM = 11  # SHT_DYNSYM
 
@@ -50,10 +51,14 @@ def unshare_symbols(path):
 
 
 def licences(libraries, folder):
-    """Puts the copyright notice of each library's Debian package into the folder; the packages' names."""
+    """Puts the copyright notice of each library's package into the folder; the packages' names."""
     bundled = {re.sub(r"-[0-9a-f]{8,}\.so.*", "", library.name) for library in libraries}
     where = pathlib.Path("/usr/lib") / sysconfig.get_config_var("MULTIARCH")
     packages = set()
+    if OWN_GRPC.exists() and "libgrpc" in bundled:
+        bundled.remove("libgrpc")
+        packages.add("grpc")
+        shutil.copy(OWN_GRPC, folder / "grpc.txt")
     for name in bundled:
         found = next(path for path in (where, pathlib.Path("/lib") / where.name) if any(path.glob(f"{name}.so*")))
         owner = run("dpkg-query", "-S", f"*/{next(iter(sorted(found.glob(f'{name}.so.*')))).name}").split(":")[0]

@@ -61,7 +61,7 @@ def sentence(version: str = _hivemind_c.GRPC_VERSION) -> str:
         return f"gRPC {version} has no hole that was known on {AS_OF}"
     return (
         f"gRPC {version} has known holes ({holes}; as of {AS_OF}), so a stranger can cost this peer time and memory: "
-        f"build hivemind_c where the system has gRPC {WITHOUT} or later"
+        f"build hivemind_c after `make grpc`, or where the system has gRPC {WITHOUT} or later"
     )
 
 
