@@ -57,6 +57,7 @@ RANGES: Dict[str, Dict[str, str]] = {
         "min_refresh_period": "s, 0 to `max_refresh_period`",
         "min_vector_size": "values, 0 to 2^32 - 2",
         "next_chunk_timeout": WEEK,
+        "norm_ratio_max": "1 to 1e9",
         "num_replicas": "nodes, 0 to 20",
         "parallel_rpc": "questions, 0 to 64",
         "part_size_bytes": "bytes, 0 or more",

@@ -56,7 +56,8 @@ typedef struct setting {
   { #name, offsetof(hv_hive_averager_config, name), kind }
 static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),      AT(target_group, 's'), AT(min_group, 's'),
                                    AT(round_ms, 'u'),   AT(stall_ms, 'u'),   AT(request_ms, 'u'),   AT(bandwidth, 'd'),
-                                   AT(auxiliary, 'i'),  AT(min_vector, 's'), AT(apart, 'i'),        AT(weight_max, 'd')};
+                                   AT(auxiliary, 'i'),  AT(min_vector, 's'), AT(apart, 'i'),        AT(weight_max, 'd'),
+                                   AT(norm_ratio, 'd')};
 
 static int set_one(hv_hive_averager_config *config, const setting *s, PyObject *value) {
   char *at = (char *)config + s->offset;

@@ -166,6 +166,7 @@ typedef struct hv_msg_share {
   uint32_t member; /* the sender's index in the group's order */
   float weight;    /* samples behind its values; any bits: the owner checks it */
   uint32_t view;   /* of the round */
+  float norm;      /* largest L2 norm of a chunk of its values; any bits: the owner checks it; 0: not measured */
   hv_span lacks;   /* a bit for each chunk of the owner's row whose average it lacks; none: all */
 } hv_msg_share;
 

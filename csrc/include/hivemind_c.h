@@ -312,6 +312,7 @@ typedef struct hv_hive_averager_config {
   size_t min_vector;      /* values: a member that would average fewer of them for the group averages none */
   double bandwidth;       /* bytes per second of this peer's link; 0: not known, so rounds measure it */
   double weight_max;      /* a member counts with at most this weight; the same at all members; 0: no limit */
+  double norm_ratio;      /* largest norm of a chunk of a member, as a multiple of the members' median, 1 to 1e9; 0: no limit */
   int auxiliary;          /* 1: this peer averages for the others and contributes no values */
   int apart;              /* 1: no peer knows of this one, or waits for it, before its first step or hv_hive_averager_reached */
 } hv_hive_averager_config;

@@ -115,7 +115,7 @@ SHAPE(stored);
 
 PAIR(share, hv_msg_share, Hv__Share) = {
     EXACT(share, round, uint8_t *),          U32(share, member), F32(share, weight), U32(share, view),
-    BYTES(share, lacks, HV_SHARE_LACKS_MAX),
+    BYTES(share, lacks, HV_SHARE_LACKS_MAX), F32(share, norm),
 };
 SHAPE(share);
 

@@ -176,6 +176,7 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
       s->msg.u.share.round[i] = (uint8_t)check_random(rng);
     s->msg.u.share.member = (uint32_t)check_random(rng);
     random_bytes(rng, &s->msg.u.share.weight, sizeof s->msg.u.share.weight);
+    random_bytes(rng, &s->msg.u.share.norm, sizeof s->msg.u.share.norm);
     s->msg.u.share.view = (uint32_t)check_random(rng);
     s->msg.u.share.lacks = random_span(rng, s, 300);
     break;
@@ -387,6 +388,7 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_memory_equal(a->u.share.round, b->u.share.round, HV_ROUND_ID_SIZE);
     assert_int_equal(a->u.share.member, b->u.share.member);
     assert_memory_equal(&a->u.share.weight, &b->u.share.weight, sizeof a->u.share.weight);
+    assert_memory_equal(&a->u.share.norm, &b->u.share.norm, sizeof a->u.share.norm);
     assert_int_equal(a->u.share.view, b->u.share.view);
     assert_same_span(a->u.share.lacks, b->u.share.lacks);
     break;

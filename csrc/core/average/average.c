@@ -2,6 +2,7 @@
 
 #include "core/peers/standing.h"
 #include "core/round/gauge.h"
+#include "core/round/norm.h"
 #include "kern/reduce.h"
 
 #include <stdio.h>
@@ -19,12 +20,13 @@ enum {
 typedef hv_average_work work;
 
 /* A step's stages, and where it may go from each. */
-static const uint8_t moves[HV_AVERAGE_STAGES] = {
+static const uint16_t moves[HV_AVERAGE_STAGES] = {
 #define TO(stage) (1u << HV_AVERAGE_##stage)
     [HV_AVERAGE_SEEKING] = TO(PAUSING) | TO(READY) | TO(OVER),
     [HV_AVERAGE_PAUSING] = TO(SEEKING) | TO(OVER),
     [HV_AVERAGE_READY] = TO(KNOCKING) | TO(OVER),
-    [HV_AVERAGE_KNOCKING] = TO(REDUCING) | TO(OVER),
+    [HV_AVERAGE_KNOCKING] = TO(MEASURING) | TO(REDUCING) | TO(OVER),
+    [HV_AVERAGE_MEASURING] = TO(REDUCING) | TO(OVER),
     [HV_AVERAGE_REDUCING] = TO(SETTLING) | TO(OVER),
     [HV_AVERAGE_SETTLING] = TO(BLENDING) | TO(OVER),
     [HV_AVERAGE_BLENDING] = TO(OVER),
@@ -150,6 +152,7 @@ static void average_end(work *w, hv_status status, const char *text) {
     w->settled_us = 0;
     env_of(w)->timer_set(env_of(w), &w->settle, 0);
     return;
+  case HV_AVERAGE_MEASURING:
   case HV_AVERAGE_BLENDING:
     return; /* on the pool, and soon over */
   default:
@@ -163,17 +166,17 @@ static void run_blend(hv_job *job) {
   work *w = job->owner;
   hv_average *a = w->average;
   const float *from = a->copies;
-  w->blended = HV_OK;
-  for (size_t i = 0; i < a->config.n_tensors && w->blended == HV_OK; i++) {
+  w->ran = HV_OK;
+  for (size_t i = 0; i < a->config.n_tensors && w->ran == HV_OK; i++) {
     const hv_run_part *part = &a->config.tensors[i].part;
-    w->blended = hv_reduce_blend(a->kern, part->dtype, part->data, from, a->config.alpha, part->n_values);
+    w->ran = hv_reduce_blend(a->kern, part->dtype, part->data, from, a->config.alpha, part->n_values);
     from += part->n_values;
   }
 }
 
 static void blended(hv_job *job, const hv_event *event) {
   work *w = job->owner;
-  hv_status status = event->status != HV_OK ? event->status : w->blended;
+  hv_status status = event->status != HV_OK ? event->status : w->ran;
   average_over(w, status, status == HV_OK ? "" : "the round failed here: the averages could not be written into the tensors");
 }
 
@@ -207,8 +210,8 @@ static void settled(work *w) {
     return;
   }
   average_move(w, HV_AVERAGE_BLENDING);
-  w->blend = (hv_job){.run = run_blend, .done = blended, .owner = w};
-  env_of(w)->work(env_of(w), &w->blend);
+  w->job = (hv_job){.run = run_blend, .done = blended, .owner = w};
+  env_of(w)->work(env_of(w), &w->job);
 }
 
 /* Sets the end of settling. A member that lacks averages has three stall_ms, counted from the latest view or coordinator, and
@@ -372,10 +375,6 @@ static void reduce(work *w) {
   hv_average *a = w->average;
   const hv_match_group *group = w->group;
   hv_error err = {0};
-  if (group->n_members == 1) {
-    average_over(w, HV_OK, "");
-    return;
-  }
   hv_status status = make_staging(a, &err);
   hv_round round = {.members = group->members,
                     .n_members = group->n_members,
@@ -386,6 +385,8 @@ static void reduce(work *w) {
                            : a->copies         ? &a->staging
                                                : &a->run,
                     .weight_max = (float)a->config.weight_max,
+                    .norm_ratio = (float)a->config.norm_ratio,
+                    .norm = w->norm,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
                     .formed_us = w->formed_us,
@@ -406,11 +407,41 @@ static void reduce(work *w) {
   average_move(w, HV_AVERAGE_REDUCING);
 }
 
+static void run_measure(hv_job *job) {
+  work *w = job->owner;
+  w->ran = hv_norm_measure(&w->average->run, w->average->kern, &w->norm);
+}
+
+static void measured(hv_job *job, const hv_event *event) {
+  work *w = job->owner;
+  hv_status status = event->status != HV_OK ? event->status : w->ran;
+  if (w->why.status != HV_OK)
+    average_over(w, w->why.status, w->why.text);
+  else if (status != HV_OK)
+    average_over(w, status, sentence_for(status));
+  else
+    reduce(w);
+}
+
+/* The tensors are the round's. Their norm is stated before any of them is sent. */
+static void inside(work *w) {
+  const hv_average_config *config = &w->average->config;
+  if (w->group->n_members == 1) {
+    average_over(w, HV_OK, "");
+  } else if (config->norm_ratio > 0 && !config->auxiliary) {
+    average_move(w, HV_AVERAGE_MEASURING);
+    w->job = (hv_job){.run = run_measure, .done = measured, .owner = w};
+    env_of(w)->work(env_of(w), &w->job);
+  } else {
+    reduce(w);
+  }
+}
+
 static void try_gate(work *w) {
   const hv_average_gate *gate = &w->average->config.gate;
   w->at_gate = 1;
   if (!gate->enter || gate->enter(gate->arg))
-    reduce(w);
+    inside(w);
 }
 
 static void go(work *w) {
@@ -525,6 +556,7 @@ static void time_goes_by(hv_timer *timer, const hv_event *event) {
         [HV_AVERAGE_READY] = "the step found a group, then timed out: the program did not call allow_allreduce(); call it sooner",
         [HV_AVERAGE_KNOCKING] =
             "the step found a group, then timed out: the program held the tensors (get_tensors); release them sooner",
+        [HV_AVERAGE_MEASURING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
         [HV_AVERAGE_REDUCING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
         [HV_AVERAGE_SETTLING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",
         [HV_AVERAGE_BLENDING] = "the all-reduce took longer than the step's timeout: make the timeout longer, or send fewer bytes",

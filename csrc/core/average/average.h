@@ -17,6 +17,7 @@
 
 #define HV_AVERAGE_TENSORS_MAX (1u << 16)
 #define HV_AVERAGE_DIMS_MAX 64
+#define HV_AVERAGE_NORM_RATIO_MAX 1e9
 
 typedef struct hv_average hv_average;
 typedef struct hv_average_step hv_average_step;
@@ -52,6 +53,7 @@ typedef struct hv_average_config {
   uint64_t min_vector;   /* values: when this node hosts, a member that would own fewer owns none */
   double bandwidth;      /* bytes per second, as stated; rounds measure it later; 0: not known */
   double weight_max;     /* a member counts with at most this weight; the same at all members; 0: no limit */
+  double norm_ratio;     /* largest norm of a member's chunk, as a multiple of the median (core/round/norm.h); 0: no limit */
   int apart;             /* 1: no peer waits for it before its first step or hv_average_reached */
   int auxiliary;         /* 1: owns a span and contributes nothing; its tensors only give the layout */
   hv_average_gate gate;

@@ -2,7 +2,7 @@
  *
  * Room: core. The contract of the whole is core/average/average.h.
  * Owner: hv_averages owns averagers; an averager owns the work of its step.
- * Thread: the hive thread; `blend` and the memory that it names are its job's while that runs on the pool.
+ * Thread: the hive thread; `job` and the memory that it names are the pool's while that runs.
  * Files: average.c (the life of a step), average_make.c (opening), average_schema.c (the text on which members agree).
  */
 #ifndef HV_CORE_AVERAGE_INNER_H
@@ -13,13 +13,14 @@
 
 /* The stages of a step; the table of allowed moves is in average.c. */
 typedef enum hv_average_stage {
-  HV_AVERAGE_SEEKING,  /* match looks for a group */
-  HV_AVERAGE_PAUSING,  /* no group was found; it will look again soon */
-  HV_AVERAGE_READY,    /* there is a group; the program has not triggered the step yet */
-  HV_AVERAGE_KNOCKING, /* the program has the tensors */
-  HV_AVERAGE_REDUCING, /* the all-reduce runs */
-  HV_AVERAGE_SETTLING, /* it has the averages, and stays readable for members that lack some */
-  HV_AVERAGE_BLENDING, /* the averages are blended into the tensors, on the pool */
+  HV_AVERAGE_SEEKING,   /* match looks for a group */
+  HV_AVERAGE_PAUSING,   /* no group was found; it will look again soon */
+  HV_AVERAGE_READY,     /* there is a group; the program has not triggered the step yet */
+  HV_AVERAGE_KNOCKING,  /* the program has the tensors */
+  HV_AVERAGE_MEASURING, /* the norms of its chunks are measured, on the pool */
+  HV_AVERAGE_REDUCING,  /* the all-reduce runs */
+  HV_AVERAGE_SETTLING,  /* it has the averages, and stays readable for members that lack some */
+  HV_AVERAGE_BLENDING,  /* the averages are blended into the tensors, on the pool */
   HV_AVERAGE_OVER,
   HV_AVERAGE_STAGES
 } hv_average_stage;
@@ -47,8 +48,9 @@ typedef struct hv_average_work {
   uint64_t settle_us, settled_us; /* time until the next check; when settling ends */
   uint32_t settled_view;          /* the view of that check */
   size_t settled_chair;           /* the coordinator of that check */
-  hv_job blend;
-  hv_status blended;
+  float norm;                     /* largest norm of a chunk; 0: not measured */
+  hv_job job;                     /* measures or blends, on the pool */
+  hv_status ran;                  /* result of that job */
   hv_average_outcome outcome;
 } hv_average_work;
 

@@ -17,6 +17,8 @@ static hv_status check_config(const hv_average_config *config, hv_error *err) {
     return hv_fail(err, HV_INVALID, "bandwidth must be finite and 0 or more, not %g", config->bandwidth);
   if (!hv_round_takes_weight((float)config->weight_max))
     return hv_fail(err, HV_INVALID, "weight_max must be a finite number above 0, not %g", config->weight_max);
+  if (config->norm_ratio != 0 && !(config->norm_ratio >= 1 && config->norm_ratio <= HV_AVERAGE_NORM_RATIO_MAX))
+    return hv_fail(err, HV_INVALID, "norm_ratio_max must be from 1 to %g, not %g", HV_AVERAGE_NORM_RATIO_MAX, config->norm_ratio);
   for (size_t i = 0; i < config->n_tensors; i++)
     if (config->tensors[i].part.device && config->alpha != 1)
       return hv_fail(

@@ -18,24 +18,36 @@ enum {
 
 static const char too_many[] = "too many records wait for the check of their signatures: try again later";
 
-/* A STORE whose records have not all been checked. */
+/* A STORE, or an answer to a get, whose records have not all been checked. */
 struct dht_asked {
   dht_asked *next;
+  const hv_record *records;
+  size_t n, at; /* at: records before it have been checked */
+  int forged;   /* 1: one of them had an invalid signature, so none after it is looked at */
+  size_t bytes; /* of its copies */
+  hv_span me;
+  dht_work *work; /* whose answer it is; NULL: a STORE */
+  /* STORE */
   hv_request *request;
   hv_peer_id peer;
   hv_addr seen;     /* where */
   uint64_t network; /* from which it came; 0: a private one */
-  const hv_record *records;
-  size_t n, at; /* at: records before it have their verdicts */
-  size_t cost;  /* of those that have none */
+  size_t cost;      /* of records that have no verdict */
   hv_status *verdicts;
   const hv_store_item *stands; /* the newer record that was in the way of the last one */
-  hv_span me;
+  /* answer */
+  hv_lookup *lookup;
+  size_t answer;
+  unsigned depth;
 };
 
+static size_t bytes_of(const hv_record *record) {
+  return record->key.size + record->subkey.size + record->value.size;
+}
+
+/* Of a record to be stored; of an answer, what it costs at most. */
 static size_t cost_of(const hv_record *record) {
-  size_t size = record->key.size + record->subkey.size + record->value.size;
-  return (hv_peer_is_known(&record->signer) ? CHECK_COST : PUT_COST) + size / COST_BYTES;
+  return (hv_peer_is_known(&record->signer) ? CHECK_COST : PUT_COST) + bytes_of(record) / COST_BYTES;
 }
 
 /* ---- room: how much may be done before the next pause ---- */
@@ -50,31 +62,48 @@ static size_t room_of(hv_dht *dht, int class) {
     dht->spent_us = now;
     memset(dht->spent, 0, sizeof dht->spent);
   }
-  size_t all = dht->spent[DHT_STRANGERS] + dht->spent[DHT_KNOWN], room = all < ROOM ? ROOM - all : 0;
+  size_t all = 0;
+  for (int i = 0; i < DHT_CLASSES; i++)
+    all += dht->spent[i];
+  size_t room = all < ROOM ? ROOM - all : 0;
   if (class == DHT_KNOWN)
     return room;
-  size_t strange = dht->spent[DHT_STRANGERS] < ROOM_OF_STRANGERS ? ROOM_OF_STRANGERS - dht->spent[DHT_STRANGERS] : 0;
-  return strange < room ? strange : room;
+  size_t own = dht->spent[class] < ROOM_OF_STRANGERS ? ROOM_OF_STRANGERS - dht->spent[class] : 0;
+  return own < room ? own : room;
 }
 
 /* ---- one message ---- */
 
-/* Puts records while there is room for them, one at least. After a forgery none is looked at: no honest node hands on what it has
+static size_t store_one(hv_dht *dht, dht_asked *asked) {
+  const hv_record *record = &asked->records[asked->at];
+  size_t cost = cost_of(record);
+  asked->cost -= cost;
+  asked->verdicts[asked->at] =
+      asked->forged ? HV_CORRUPT : hv_store_put_from(&dht->store, record, &asked->peer, asked->network, &asked->stands);
+  int skipped = asked->forged;
+  asked->forged |= asked->verdicts[asked->at] == HV_CORRUPT;
+  return skipped ? 0 : cost;
+}
+
+/* A record that another node has answered, too, costs no check. */
+static size_t hear_one(dht_asked *asked) {
+  const hv_record *record = &asked->records[asked->at];
+  int checked = 0;
+  if (asked->forged)
+    return 0;
+  asked->forged = hv_gather_take(&asked->work->gather, asked->answer, record, &checked) == HV_CORRUPT;
+  return (checked ? CHECK_COST : 0) + bytes_of(record) / COST_BYTES;
+}
+
+/* Checks records while there is room for them, one at least. After a forgery none is looked at: no honest node hands on what it has
  * not checked itself. */
-static void put_some(hv_dht *dht, dht_asked *asked, int class, size_t room) {
-  for (size_t spent = 0; asked->at < asked->n; asked->at++) {
-    size_t cost = cost_of(&asked->records[asked->at]);
-    int forged = asked->at > 0 && asked->verdicts[asked->at - 1] == HV_CORRUPT;
-    if (spent && !forged && spent + cost > room)
+static void check_some(hv_dht *dht, dht_asked *asked, int class, size_t room) {
+  for (size_t spent = 0, cost; asked->at < asked->n; asked->at++) {
+    if (spent && !asked->forged && spent + cost_of(&asked->records[asked->at]) > room)
       break;
-    asked->cost -= cost;
-    asked->verdicts[asked->at] = HV_CORRUPT;
-    if (forged)
-      continue;
+    cost = asked->work ? hear_one(asked) : store_one(dht, asked);
     spent += cost;
     dht->spent[class] += cost;
-    asked->verdicts[asked->at] =
-        hv_store_put_from(&dht->store, &asked->records[asked->at], &asked->peer, asked->network, &asked->stands);
   }
 }
 
@@ -99,12 +128,16 @@ static hv_span copy(uint8_t **to, hv_span from) {
   return out;
 }
 
-/* A copy in one block, because the message is borrowed. NULL: no memory. */
-static dht_asked *keep(hv_dht *dht, const dht_asked *from) {
-  size_t bytes = from->me.size;
+static size_t copied_bytes(const dht_asked *from) {
+  size_t bytes = from->n * (sizeof(hv_record) + sizeof(hv_status)) + from->me.size;
   for (size_t i = 0; i < from->n; i++)
-    bytes += from->records[i].key.size + from->records[i].subkey.size + from->records[i].value.size;
-  dht_asked *asked = hv_mem_alloc(dht->env->mem, sizeof *asked + from->n * (sizeof(hv_record) + sizeof(hv_status)) + bytes);
+    bytes += bytes_of(&from->records[i]);
+  return bytes;
+}
+
+/* A copy in one block of from->bytes, because the message is borrowed. NULL: no memory. */
+static dht_asked *keep(hv_dht *dht, const dht_asked *from) {
+  dht_asked *asked = hv_mem_alloc(dht->env->mem, sizeof *asked + from->bytes);
   if (!asked)
     return NULL;
   hv_record *records = (hv_record *)(asked + 1);
@@ -171,46 +204,74 @@ static void add_last(dht_asked **at, dht_asked *asked) {
   *at = asked;
 }
 
+/* The answer is complete. The get may end with that. */
+static void close_answer(dht_asked *asked, int waited) {
+  hv_gather_close(&asked->work->gather, asked->answer);
+  asked->work->ops->checked(asked->work, asked->lookup, asked->answer, asked->depth, waited);
+}
+
+static void no_longer_waits(const dht_asked *asked) {
+  if (asked->work) {
+    asked->work->waiting--;
+    asked->work->waiting_bytes -= asked->bytes;
+  }
+}
+
 /* A turn for each message in the order in which they wait, as long as there is room. */
 static void serve(hv_dht *dht, int class) {
   for (size_t room; dht->asked[class] && (room = room_of(dht, class)) > 0;) {
     dht_asked *asked = dht->asked[class];
     dht->asked[class] = asked->next;
-    put_some(dht, asked, class, room < TURN ? room : TURN);
+    check_some(dht, asked, class, room < TURN ? room : TURN);
     if (asked->at < asked->n) {
       add_last(&dht->asked[class], asked);
       continue;
     }
-    answer(dht, asked);
+    no_longer_waits(asked);
+    if (asked->work)
+      close_answer(asked, 1);
+    else
+      answer(dht, asked);
     hv_mem_free(asked);
   }
+}
+
+static int is_empty(const hv_dht *dht) {
+  int class = 0;
+  while (class < DHT_CLASSES && !dht->asked[class])
+    class ++;
+  return class == DHT_CLASSES;
 }
 
 static void serve_all(hv_timer *timer, const hv_event *event) {
   hv_dht *dht = timer->owner;
   (void)event;
-  serve(dht, DHT_KNOWN);
-  serve(dht, DHT_STRANGERS);
-  if (dht->asked[DHT_KNOWN] || dht->asked[DHT_STRANGERS])
+  for (int class = DHT_CLASSES; class -- > 0;)
+    serve(dht, class);
+  if (!is_empty(dht))
     dht->env->timer_set(dht->env, timer, PAUSE_US);
 }
 
-static void wait(hv_dht *dht, const dht_asked *from, int class) {
-  if (!make_room(dht, from, class)) {
-    hv_env_refuse(dht->env, from->request, HV_BUSY, too_many);
-    return;
-  }
+/* Lets a copy wait for its next turn. */
+static hv_status put_in_line(hv_dht *dht, const dht_asked *from, int class) {
   dht_asked *asked = keep(dht, from);
-  if (!asked) {
-    hv_env_refuse(dht->env, from->request, HV_NOMEM, "this peer has no memory left");
-    return;
-  }
-  if (!dht->asked[DHT_KNOWN] && !dht->asked[DHT_STRANGERS]) {
+  if (!asked)
+    return HV_NOMEM;
+  if (is_empty(dht)) {
     dht->env->timer_clear(dht->env, &dht->asked_timer);
     dht->asked_timer = (hv_timer){.fire = serve_all, .owner = dht};
     dht->env->timer_set(dht->env, &dht->asked_timer, PAUSE_US);
   }
   add_last(&dht->asked[class], asked);
+  return HV_OK;
+}
+
+static void wait(hv_dht *dht, dht_asked *from, int class) {
+  from->bytes = copied_bytes(from);
+  if (!make_room(dht, from, class))
+    hv_env_refuse(dht->env, from->request, HV_BUSY, too_many);
+  else if (put_in_line(dht, from, class) != HV_OK)
+    hv_env_refuse(dht->env, from->request, HV_NOMEM, "this peer has no memory left");
 }
 
 void dht_asked_store(hv_dht *dht, const hv_event *event) {
@@ -231,16 +292,47 @@ void dht_asked_store(hv_dht *dht, const hv_event *event) {
     hv_env_refuse(dht->env, asked.request, HV_NOMEM, "this peer has no memory left");
     return;
   }
-  put_some(dht, &asked, class, ROOM);
+  check_some(dht, &asked, class, ROOM);
   answer(dht, &asked);
   hv_mem_free(asked.verdicts);
+}
+
+void dht_asked_answer(dht_work *work, hv_lookup *lookup, size_t answer, unsigned depth, const hv_msg_found *found) {
+  hv_dht *dht = work->dht;
+  dht_asked asked = {
+      .work = work, .lookup = lookup, .answer = answer, .depth = depth, .records = found->records, .n = found->n_records};
+  size_t room = dht->asked[DHT_ANSWERS] ? 0 : room_of(dht, DHT_ANSWERS);
+  if (room)
+    check_some(dht, &asked, DHT_ANSWERS, room);
+  asked.records += asked.at;
+  asked.n -= asked.at;
+  asked.at = 0;
+  asked.bytes = copied_bytes(&asked);
+  if (asked.n == 0 || work->gather.bytes + work->waiting_bytes + asked.bytes > HV_GATHER_BYTES_MAX ||
+      put_in_line(dht, &asked, DHT_ANSWERS) != HV_OK) {
+    close_answer(&asked, 0);
+    return;
+  }
+  work->waiting++;
+  work->waiting_bytes += asked.bytes;
+}
+
+void dht_asked_forget(dht_work *work) {
+  for (dht_asked **at = &work->dht->asked[DHT_ANSWERS], *asked; (asked = *at);)
+    if (asked->work == work) {
+      *at = asked->next;
+      hv_mem_free(asked);
+    } else {
+      at = &asked->next;
+    }
 }
 
 void dht_asked_end(hv_dht *dht, const char *why) {
   for (int class = 0; class < DHT_CLASSES; class ++)
     for (dht_asked *asked; (asked = dht->asked[class]); hv_mem_free(asked)) {
       dht->asked[class] = asked->next;
-      if (why)
+      no_longer_waits(asked);
+      if (why && !asked->work)
         hv_env_refuse(dht->env, asked->request, HV_UNSUPPORTED, why);
     }
   if (dht->asked_timer.fire)

@@ -30,6 +30,17 @@ static size_t answer_at(const dht_work *work, const hv_hash *distance) {
 
 static void get_looked(dht_work *work);
 
+static void get_checked(dht_work *work, hv_lookup *lookup, size_t answer, unsigned depth, int waited) {
+  if (hv_gather_had(&work->gather, answer)) {
+    work->rounds = depth > work->rounds ? depth : work->rounds;
+    hv_lookup_hurry(lookup);
+  }
+  if (!work->in_hand && is_agreed(work))
+    get_looked(work);
+  else if (waited)
+    dht_work_proceed(work);
+}
+
 static void get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found) {
   dht_work *work = owner;
   hv_hash hash, distance;
@@ -38,14 +49,10 @@ static void get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node
   hv_route_hash(work->dht->env, &node->id, &hash);
   distance = hv_hash_distance(&work->place, &hash); /* a region's lookup has another target */
   size_t answer = answer_at(work, &distance);
-  if (answer == work->gather.n_answers) /* not of one that was asked twice */
-    hv_gather_add(&work->gather, &distance, found->records, found->n_records);
-  if (hv_gather_had(&work->gather, answer)) {
-    work->rounds = node->depth > work->rounds ? node->depth : work->rounds;
-    hv_lookup_hurry(lookup);
-  }
-  if (!work->in_hand && is_agreed(work))
-    get_looked(work);
+  if (answer == work->gather.n_answers && hv_gather_open(&work->gather, &distance) == answer)
+    dht_asked_answer(work, lookup, answer, node->depth, found);
+  else /* of one that was asked twice, or one too many */
+    get_checked(work, lookup, answer, node->depth, 0);
 }
 
 /* What this node keeps itself is one answer more. */
@@ -102,7 +109,7 @@ static void remember(dht_work *work) {
   if (dht->config.cache_locally < 0)
     return;
   for (size_t i = 0; i < work->n_found; i++)
-    hv_store_put(&dht->cache, &work->found[i], &dht->config.me, NULL);
+    hv_store_put_checked(&dht->cache, &work->found[i], &dht->config.me);
   const hv_store_item *item = hv_store_first(&dht->cache, &work->place);
   if (item)
     item->key->seen_changes = dht->env->now_us(dht->env);
@@ -207,7 +214,8 @@ static void get_begin(dht_work *work) {
     dht_work_look(work);
 }
 
-static const dht_work_ops get_ops = {.begin = get_begin, .heard = get_heard, .looked = get_looked, .finish = get_finish};
+static const dht_work_ops get_ops = {
+    .begin = get_begin, .heard = get_heard, .checked = get_checked, .looked = get_looked, .finish = get_finish};
 
 hv_status hv_dht_get(hv_dht *dht, hv_dht_op *op, hv_error *err) {
   if (dht->stopping || !dht->started)

@@ -2,10 +2,10 @@
  *
  * Room: core. Private to the dht*.c files; core/dht/dht.h is the contract.
  * Owner and thread: those of dht.h.
- * dht.c: the node's life, and its answers to questions. dht_asked.c: records that others bring. dht_work.c: what stores and gets
- * share (lookups, regions). dht_get.c, dht_put.c: the two kinds of op, which dht_work.c calls through dht_work_ops. dht_ping.c:
- * questions to new nodes. dht_published.c: the records that this node republishes. dht_keep.c: refresh, retries, republishing,
- * replication.
+ * dht.c: the node's life, and its answers to questions. dht_asked.c: the check of records that others send. dht_work.c: what stores
+ * and gets share (lookups, regions). dht_get.c, dht_put.c: the two kinds of op, which dht_work.c calls through dht_work_ops.
+ * dht_ping.c: questions to new nodes. dht_published.c: the records that this node republishes. dht_keep.c: refresh, retries,
+ * republishing, replication.
  */
 #ifndef HV_CORE_DHT_INNER_H
 #define HV_CORE_DHT_INNER_H
@@ -50,6 +50,8 @@ typedef struct dht_work_ops {
   void (*begin)(dht_work *work);
   /* A node answered a lookup of this work (hv_lookup_config.heard). May be NULL. */
   void (*heard)(void *work, hv_lookup *lookup, const hv_lookup_node *node, const hv_msg_found *found);
+  /* An answer of the gather has been closed, after some steps if it waited. NULL: it has no gather. */
+  void (*checked)(dht_work *work, hv_lookup *lookup, size_t answer, unsigned depth, int waited);
   /* All lookups have ended. */
   void (*looked)(dht_work *work);
   /* The timer fired in the phase DHT_STORING. NULL: never in that phase. */
@@ -85,6 +87,7 @@ struct hv_dht_work {
   hv_hash near;     /* answers of nodes within this distance may end it early */
   hv_record *found;
   size_t n_found, found_room;
+  size_t waiting, waiting_bytes; /* answers whose records wait for their check (dht_asked.c) */
   /* store */
   hv_record *records;
   hv_status *statuses;
@@ -95,8 +98,8 @@ struct hv_dht_work {
   dht_target targets[]; /* DHT_TARGETS_MAX for a store, none for a get */
 };
 
-/* Peers that bring records: those that core does not know to live, and the others. */
-enum { DHT_STRANGERS, DHT_KNOWN, DHT_CLASSES };
+/* Records that are checked: those that unknown peers bring, answers to this node's gets, and those that live peers bring. */
+enum { DHT_STRANGERS, DHT_ANSWERS, DHT_KNOWN, DHT_CLASSES };
 
 struct hv_dht {
   hv_env *env;
@@ -122,7 +125,7 @@ struct hv_dht {
   uint64_t salt[2];
   dht_published *published[DHT_PUBLISHED_CHAINS];
   size_t n_published, publish_at;
-  dht_asked *asked[DHT_CLASSES]; /* STOREs that wait for their check, the next one first */
+  dht_asked *asked[DHT_CLASSES]; /* messages that wait for their check, the next one first */
   hv_timer asked_timer;
   uint64_t spent_us; /* start of the time in which `spent` was spent */
   size_t spent[DHT_CLASSES];
@@ -137,6 +140,8 @@ int dht_work_knows(dht_work *work);
 void dht_work_ask_known(dht_work *work, size_t width);
 /* Searches the nearest nodes, and the region if they stand too densely; then the op's `looked` follows. */
 void dht_work_look(dht_work *work);
+/* Continues it after its lookups, if no answer waits for its check any more. */
+void dht_work_proceed(dht_work *work);
 /* Ends it, at once or after the callback that runs: finish is called. */
 void dht_work_end(dht_work *work, hv_status status, const char *text);
 /* For finish: removes it from the list, drops its lookups and questions, and frees it. */
@@ -150,10 +155,16 @@ void dht_bound(double bits, hv_hash *out);
 double dht_bits_of(const hv_hash *distance);
 
 /* ---- dht_asked.c ---- */
-/* Answers a STORE, at once or after some steps: no step checks more than 32 signatures, and strangers leave a quarter of the checks
- * to peers that core knows to live. */
+/* No step checks more than 32 signatures. Strangers leave a quarter of the checks to peers that core knows to live, and answers to
+ * this node's gets do. */
+/* Answers a STORE, at once or after some steps. */
 void dht_asked_store(hv_dht *dht, const hv_event *event);
-/* Drops the STOREs that wait. They are refused with this reason; NULL: the world has ended. */
+/* Adds the records of an open answer to the gather of a get. At once or after some steps it closes the answer and calls
+ * its op `checked`; records beyond HV_GATHER_BYTES_MAX are ignored. depth: that of the answering node. */
+void dht_asked_answer(dht_work *work, hv_lookup *lookup, size_t answer, unsigned depth, const hv_msg_found *found);
+/* Drops the answers of a get that ends. */
+void dht_asked_forget(dht_work *work);
+/* Drops all messages that wait. STOREs are refused with this reason; NULL: the world has ended. */
 void dht_asked_end(hv_dht *dht, const char *why);
 
 /* ---- dht_put.c ---- */

@@ -82,8 +82,10 @@ void dht_work_free(dht_work *work) {
   hv_mem_free(work->records);
   hv_mem_free(work->statuses);
   hv_mem_free(work->newer);
-  if (work->is_get)
+  if (work->is_get) {
+    dht_asked_forget(work);
     hv_gather_fini(&work->gather);
+  }
   hv_mem_free(work);
 }
 
@@ -202,7 +204,7 @@ static void look_at_region(dht_work *work) {
 }
 
 static void proceed(dht_work *work) {
-  if (work->open || work->over)
+  if (work->open || work->waiting || work->over)
     return;
   if (work->phase == DHT_KNOWING) { /* those that were asked are not agreed */
     dht_work_look(work);
@@ -226,6 +228,12 @@ static void work_release(dht_work *work) {
     work->ops->finish(work, work->why, work->why_text);
 }
 
+void dht_work_proceed(dht_work *work) {
+  take_in_hand(work);
+  proceed(work);
+  work_release(work);
+}
+
 static void one_looked(void *owner, hv_lookup *lookup) {
   dht_work *work = owner;
   work->open--;
@@ -235,9 +243,7 @@ static void one_looked(void *owner, hv_lookup *lookup) {
   }
   if (work->in_hand) /* within work_look(): its caller continues */
     return;
-  take_in_hand(work);
-  proceed(work);
-  work_release(work);
+  dht_work_proceed(work);
 }
 
 static void drop_lookups(dht_work *work) {

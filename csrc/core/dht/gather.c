@@ -116,25 +116,43 @@ static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record
   return variant;
 }
 
-void hv_gather_add(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n) {
+size_t hv_gather_open(hv_gather *gather, const hv_hash *distance) {
   if (gather->n_answers == HV_GATHER_ANSWERS_MAX)
-    return;
+    return HV_GATHER_ANSWERS_MAX;
   size_t answer = gather->n_answers++;
-  uint64_t digest = 0;
-  int forged = 0;
-  for (size_t i = 0; i < n && !forged; i++) { /* nobody honest hands on a forgery: what follows is not looked at */
-    hv_gather_variant *variant = find_or_add(gather, &records[i], UINT64_C(1) << answer, &forged);
-    if (!variant)
-      continue;
-    variant->answers |= UINT64_C(1) << answer;
-    if (variant->dead)
-      continue;
-    digest += variant->digest;
-    if (variant->n_ttls < sizeof variant->ttls_ms / sizeof *variant->ttls_ms)
-      variant->ttls_ms[variant->n_ttls++] = records[i].ttl_ms;
-  }
-  gather->digests[answer] = digest;
+  gather->sums[answer] = gather->digests[answer] = 0;
   gather->distances[answer] = *distance;
+  return answer;
+}
+
+hv_status hv_gather_take(hv_gather *gather, size_t answer, const hv_record *record, int *checked) {
+  int forged = 0;
+  size_t before = gather->n;
+  hv_gather_variant *variant = find_or_add(gather, record, UINT64_C(1) << answer, &forged);
+  *checked = forged || (gather->n > before && record->ttl_ms && hv_peer_is_known(&record->signer));
+  if (!variant)
+    return forged ? HV_CORRUPT : HV_OK;
+  variant->answers |= UINT64_C(1) << answer;
+  if (variant->dead)
+    return HV_OK;
+  gather->sums[answer] += variant->digest;
+  if (variant->n_ttls < sizeof variant->ttls_ms / sizeof *variant->ttls_ms)
+    variant->ttls_ms[variant->n_ttls++] = record->ttl_ms;
+  return HV_OK;
+}
+
+void hv_gather_close(hv_gather *gather, size_t answer) {
+  gather->digests[answer] = gather->sums[answer];
+}
+
+void hv_gather_add(hv_gather *gather, const hv_hash *distance, const hv_record *records, size_t n) {
+  size_t answer = hv_gather_open(gather, distance);
+  int checked;
+  if (answer == HV_GATHER_ANSWERS_MAX)
+    return;
+  for (size_t i = 0; i < n && hv_gather_take(gather, answer, &records[i], &checked) == HV_OK; i++)
+    ; /* nobody honest hands on a forgery: what follows is not looked at */
+  hv_gather_close(gather, answer);
 }
 
 int hv_gather_had(const hv_gather *gather, size_t answer) {

@@ -27,6 +27,7 @@ typedef struct hv_gather {
   hv_gather_variant **chains; /* hash table by subkey: all variants of a slot share a chain */
   size_t room, n, bytes;      /* chains, variants, bytes of the variants */
   size_t n_answers;
+  uint64_t sums[HV_GATHER_ANSWERS_MAX];     /* digest of what an open answer has so far */
   uint64_t digests[HV_GATHER_ANSWERS_MAX];  /* digest of each whole answer; 0: it held no live record */
   hv_hash distances[HV_GATHER_ANSWERS_MAX]; /* distance of each answer's node to the key */
 } hv_gather;
@@ -47,6 +48,14 @@ struct hv_gather_variant {
 /* key is borrowed until fini. HV_NOMEM: nothing to fini. */
 hv_status hv_gather_init(hv_gather *gather, hv_env *env, const hv_hash *place, hv_span key);
 void hv_gather_fini(hv_gather *gather);
+
+/* Opens one node's answer, which counts once it is closed, and returns its number, or HV_GATHER_ANSWERS_MAX if there are too many.
+ * `distance` is the node's distance to the key. */
+size_t hv_gather_open(hv_gather *gather, const hv_hash *distance);
+/* Adds a record of an open answer; an invalid one is skipped. *checked: 1 if its signature was checked. HV_CORRUPT: the signature
+ * is invalid, and no further record of this answer should be added. */
+hv_status hv_gather_take(hv_gather *gather, size_t answer, const hv_record *record, int *checked);
+void hv_gather_close(hv_gather *gather, size_t answer);
 
 /* Adds one node's answer; `distance` is the node's distance to the key. Invalid records are skipped. After an invalid signature the
  * rest is skipped, too: checks are expensive, and honest nodes check all records that they pass on. */

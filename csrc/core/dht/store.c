@@ -599,7 +599,7 @@ static int is_the_same(const hv_store_item *item, const hv_record *record) {
 }
 
 static hv_status put_signed(hv_store *store, const hv_hash *place, hv_store_item *item, const hv_record *record,
-                            const hv_peer_id *bringer, uint64_t network, uint64_t end_us) {
+                            const hv_peer_id *bringer, uint64_t network, uint64_t end_us, int checked) {
   int in_person = hv_peer_equal(&record->signer, bringer);
   if (is_the_same(item, record)) {
     if (in_person)
@@ -608,13 +608,13 @@ static hv_status put_signed(hv_store *store, const hv_hash *place, hv_store_item
   }
   if (record->version < item->version || (record->version == item->version && !(item->dead && in_person)))
     return HV_EXISTS;
-  if (!hv_record_verify(store->env, place, record))
+  if (!checked && !hv_record_verify(store->env, place, record))
     return HV_CORRUPT;
   return replace(store, item, record, bringer, network, end_us);
 }
 
-hv_status hv_store_put_from(hv_store *store, const hv_record *record, const hv_peer_id *bringer, uint64_t network,
-                            const hv_store_item **stands) {
+static hv_status put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, uint64_t network,
+                     const hv_store_item **stands, int checked) {
   hv_hash place;
   hv_status status = hv_record_check(record, NULL);
   if (stands)
@@ -630,17 +630,27 @@ hv_status hv_store_put_from(hv_store *store, const hv_record *record, const hv_p
   hv_store_item *item = *item_at(store, &place, record);
   int is_signed = hv_peer_is_known(&record->signer);
   if (!item)
-    return is_signed && !hv_record_verify(store->env, &place, record) ? HV_CORRUPT
-                                                                      : store_add(store, &place, record, bringer, network, end_us);
-  status = is_signed ? put_signed(store, &place, item, record, bringer, network, end_us)
+    return is_signed && !checked && !hv_record_verify(store->env, &place, record)
+               ? HV_CORRUPT
+               : store_add(store, &place, record, bringer, network, end_us);
+  status = is_signed ? put_signed(store, &place, item, record, bringer, network, end_us, checked)
                      : put_unsigned(store, item, record, bringer, network, end_us);
   if (status == HV_EXISTS && stands)
     *stands = item;
   return status;
 }
 
+hv_status hv_store_put_from(hv_store *store, const hv_record *record, const hv_peer_id *bringer, uint64_t network,
+                            const hv_store_item **stands) {
+  return put(store, record, bringer, network, stands, 0);
+}
+
 hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands) {
-  return hv_store_put_from(store, record, bringer, 0, stands);
+  return put(store, record, bringer, 0, stands, 0);
+}
+
+hv_status hv_store_put_checked(hv_store *store, const hv_record *record, const hv_peer_id *bringer) {
+  return put(store, record, bringer, 0, NULL, 1);
 }
 
 /* ---- reading ---- */

@@ -115,6 +115,8 @@ void hv_store_fini(hv_store *store);
 hv_status hv_store_put_from(hv_store *store, const hv_record *record, const hv_peer_id *bringer, uint64_t network,
                             const hv_store_item **stands);
 hv_status hv_store_put(hv_store *store, const hv_record *record, const hv_peer_id *bringer, const hv_store_item **stands);
+/* The same for a record whose signature this node has checked. */
+hv_status hv_store_put_checked(hv_store *store, const hv_record *record, const hv_peer_id *bringer);
 
 /* The first item of a key, or NULL; ->next leads to the others. Borrowed until the next put or expire. */
 const hv_store_item *hv_store_first(const hv_store *store, const hv_hash *place);

@@ -1,5 +1,6 @@
 #include "core/reduce/reducer_inner.h"
 
+#include "core/round/norm.h"
 #include "kern/reduce.h"
 
 #include <string.h>
@@ -132,10 +133,10 @@ static void run_accumulate(hv_job *job) {
     return;
   if (c->from)
     s->status = hv_run_sum_add(round->kern, &s->sum, chunk_of(r, s->item).size, c->payload->parts, c->payload->n_parts,
-                               c->from->weight, round->norm_max);
+                               c->from->weight, r->norm_most);
   else
     s->status = hv_run_sum_add_own(round->in, round->kern, index_of(r, s->item), &s->sum, hv_round_weight(round, round->weight),
-                                   round->norm_max);
+                                   r->norm_most);
 }
 
 static void run_average(hv_job *job) {
@@ -308,7 +309,7 @@ static void accumulated(hv_job *job, const hv_event *event) {
       hv_members_put(&s->counted, member);
       s->weight += from ? (double)from->weight : (double)hv_round_weight(r->round, r->round->weight);
     } else if (from) {
-      reducer_refuse(from, s->status, "its values");
+      reducer_refuse(from, s->status, s->status == HV_TOO_LARGE ? "its values are too large" : "its values");
     } else {
       refuse_own(r, s->status);
     }
@@ -400,6 +401,33 @@ static void complete(slot *s) {
   }
 }
 
+/* Sets norm_most by the norms that the contributors state. Those that are refused, or weigh nothing, have no say. */
+static void set_norm_most(hv_reducer *r) {
+  const hv_round *round = r->round;
+  float norms[HV_ROUND_MEMBERS_MAX];
+  size_t n = 0, contributors = 0;
+  for (size_t i = 0; i < round->n_members; i++) {
+    const contributor *g = &r->contributors[i];
+    int mine = i == round->me;
+    contributors += !round->members[i].auxiliary;
+    if (!round->members[i].auxiliary && (mine ? round->weight : g->weight) > 0 && !g->refused)
+      norms[n++] = mine ? round->norm : g->norm;
+  }
+  r->norm_most = contributors < HV_NORM_MEMBERS ? 0 : hv_norm_most(round->norm_ratio, norms, n);
+}
+
+/* True if contributions can be judged: each contributor has stated its norm, or is no longer expected. A chunk needs all of them
+ * anyway, so this delays no average. */
+static int judges(hv_reducer *r) {
+  if (r->judges || !(r->round->norm_ratio > 0))
+    return 1;
+  for (size_t i = 0; i < r->round->n_members; i++)
+    if (r->contributors[i].state == CONTRIBUTOR_EXPECTED)
+      return 0;
+  set_norm_most(r);
+  return r->judges = 1;
+}
+
 /* Starts whatever a slot can do next. */
 static void reducer_advance(slot *s) {
   hv_reducer *r = s->reducer;
@@ -410,6 +438,8 @@ static void reducer_advance(slot *s) {
     give_own(s);
     return;
   }
+  if (source == HV_VIEW_REDUCE && !judges(r))
+    return;
   s->current = take_waiting(s);
   if (s->current && source == HV_VIEW_REDUCE) {
     start_job(s, run_accumulate, accumulated);
@@ -633,8 +663,11 @@ void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stre
   r->streams++;
   stream->on = &on;
   stream->owner = g;
+  g->norm = share->norm;
   if (!hv_round_takes_weight(share->weight))
     reducer_refuse(g, HV_INVALID, "its weight");
+  else if (!hv_norm_is_valid(share->norm))
+    reducer_refuse(g, HV_INVALID, "its norm");
   else if (g->weight < share->weight && r->round->overstated)
     r->round->overstated(r->round->arg, &r->round->members[g->member].at.id, share->weight);
   say_here(g, g->moved_us);

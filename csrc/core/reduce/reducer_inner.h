@@ -101,6 +101,7 @@ struct contributor {
   int gone;    /* 1: it has ended */
   hv_stream *stream;
   float weight;        /* with which it counts */
+  float norm;          /* as it states it */
   uint8_t *lacks;      /* a bit for each item; NULL: all */
   uint32_t next, sent; /* the next item that it contributes; the next item whose average is sent to it */
   list held;
@@ -122,6 +123,8 @@ struct hv_reducer {
   contributor *contributors; /* one for each member; this member's own is never expected */
   uint32_t settled;          /* number of items that have their average, or certainly none */
   int own_refused;           /* 1: this member's own values do not count */
+  int judges;                /* 1: norm_most is known, so contributions are added */
+  float norm_most;           /* largest norm of a chunk of a contribution; 0: any */
   size_t jobs, streams;      /* jobs under way, open streams */
   size_t lost;               /* hv_reducer_lost */
   int lied;                  /* hv_reducer_lied */

@@ -437,8 +437,9 @@ void hv_share_start(hv_share *s) {
     return;
   s->moved_us = s->looked_us = s->env->now_us(s->env);
   s->env->timer_set(s->env, &s->patience, hv_pace_tick_us(patience_us(s)));
-  hv_msg hello = {.kind = HV_MSG_SHARE,
-                  .u.share = {.member = (uint32_t)s->round->me, .weight = s->round->weight, .view = s->view->number}};
+  hv_msg hello = {
+      .kind = HV_MSG_SHARE,
+      .u.share = {.member = (uint32_t)s->round->me, .weight = s->round->weight, .norm = s->round->norm, .view = s->view->number}};
   memcpy(hello.u.share.round, s->round->id, HV_ROUND_ID_SIZE);
   if (s->lacking < s->view->count[s->owner])
     hello.u.share.lacks = hv_span_of(s->lacks, hv_hold_bytes(s->view->count[s->owner]));

@@ -1,6 +1,6 @@
 #include "core/round/round.h"
 
-#include <math.h>
+#include "core/round/norm.h"
 
 int hv_round_takes_weight(float weight) {
   return weight == 0 || (weight >= HV_ROUND_WEIGHT_MIN && weight <= HV_CODEC_WEIGHT_MAX); /* a NaN is neither */
@@ -50,8 +50,9 @@ hv_status hv_round_check(const hv_round *round, hv_error *err) {
   if (!hv_round_takes_weight(round->weight_max))
     return hv_fail(err, HV_INVALID, "weight_max must be 0, or from 2^-64 to %g, not %g", (double)HV_CODEC_WEIGHT_MAX,
                    (double)round->weight_max);
-  if (!isfinite(round->norm_max) || round->norm_max < 0)
-    return hv_fail(err, HV_INVALID, "the largest norm must be finite and 0 or more, not %g", (double)round->norm_max);
+  if (!hv_norm_is_valid(round->norm) || !hv_norm_is_valid(round->norm_ratio))
+    return hv_fail(err, HV_INVALID, "the norm and its largest ratio must be finite and 0 or more, not %g and %g",
+                   (double)round->norm, (double)round->norm_ratio);
   hv_status status = check_buffers(round, err);
   return status == HV_OK ? check_members(round, err) : status;
 }

@@ -35,7 +35,8 @@ typedef struct hv_round {
   const hv_run *out;    /* destination of the averages: of the same layout as `in`, or `in` itself; NULL for an auxiliary */
   float weight;         /* samples behind `in`, sent to the owners; not used for an auxiliary */
   float weight_max;     /* a member counts with at most this weight, this member too; 0: HV_CODEC_WEIGHT_MAX */
-  float norm_max;       /* largest L2 norm of one chunk of a contribution; 0: any */
+  float norm_ratio;     /* largest norm of a chunk, as a multiple of the members' median (core/round/norm.h); 0: any */
+  float norm;           /* largest norm of a chunk of `in`, sent to the owners; 0: not measured */
   uint32_t stall_ms;    /* longest time that one member may hold the others up; 1 or more */
   uint32_t timeout_ms;  /* longest time of the round; 0: HV_ROUND_STALLS times stall_ms */
   uint64_t formed_us;   /* time at which the group formed, as far as this member knows; 0: now */

@@ -2,6 +2,7 @@
 
 #include "kern/reduce.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -397,6 +398,35 @@ static hv_status check_values(const hv_run *run, const hv_kern *kern, const hv_r
     status = check_stretch(kern, &s, weight, norm_max, &square);
   }
   return status == HV_OK ? within_limits(square, weight, norm_max) : status;
+}
+
+static hv_status square_away(const hv_run *run, const hv_kern *kern, const hv_run_chunk *chunk, double *square) {
+  stretch row = {.dtype = HV_DTYPE_FLOAT32, .n = chunk->size};
+  float *values;
+  hv_status status = bring(run, kern, chunk, &values);
+  row.data = (uint8_t *)values;
+  if (status == HV_OK)
+    status = check_stretch(kern, &row, 1, FLT_MAX, square);
+  hv_mem_free(values);
+  return status;
+}
+
+hv_status hv_run_square(const hv_run *run, const hv_kern *kern, uint32_t index, double *square) {
+  if (!run->has_values)
+    return HV_STATE;
+  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  away where;
+  hv_status status = HV_OK;
+  uint64_t end = chunk.at + chunk.size;
+  *square = 0;
+  look_where(run, &chunk, &where);
+  if (where.any)
+    return square_away(run, kern, &chunk, square);
+  for (size_t i = part_at(run, chunk.at); status == HV_OK && i < run->n_places && run->places[i].at < end; i++) {
+    stretch s = stretch_in(run, &chunk, i);
+    status = check_stretch(kern, &s, 1, FLT_MAX, square);
+  }
+  return status;
 }
 
 /* Where no device adds them up, values cross over as they are. */

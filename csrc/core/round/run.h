@@ -89,6 +89,9 @@ hv_status hv_run_decode(const hv_run *run, const hv_kern *kern, uint32_t index, 
  * is unchanged. */
 hv_status hv_run_accumulate(const hv_run *run, const hv_kern *kern, uint32_t index, float weight, float norm_max, float *acc);
 
+/* *square: the sum of the squares of the chunk's values, where they lie, in float64. HV_NOT_FINITE: a value is not finite. */
+hv_status hv_run_square(const hv_run *run, const hv_kern *kern, uint32_t index, double *square);
+
 /* ---- the weighted sum of one chunk, made by its owner ---- */
 
 #define HV_RUN_SUM_SEEN 64 /* bytes kept of an encoded chunk: its checksum and its first values */

@@ -182,6 +182,7 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
                              .min_vector = config->min_vector,
                              .bandwidth = config->bandwidth,
                              .weight_max = config->weight_max,
+                             .norm_ratio = config->norm_ratio,
                              .auxiliary = config->auxiliary,
                              .apart = config->apart,
                              .gate = {enter, leave, a}};

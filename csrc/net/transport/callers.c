@@ -77,8 +77,8 @@ static hv_caller *crowd_of(hv_callers *callers, hv_caller_kind kind) {
 
 /* ---- slips ---- */
 
-void hv_slip_init(hv_slip *slip) {
-  memset(slip, 0, sizeof *slip);
+void hv_slip_init(hv_slip *slip, void (*make_way)(hv_slip *slip)) {
+  *slip = (hv_slip){.make_way = make_way};
   hv_ring_init(&slip->ring);
 }
 
@@ -147,6 +147,16 @@ int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, siz
   return 1;
 }
 
+int hv_callers_take_place(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n) {
+  for (hv_slip *goes; !hv_callers_take(callers, slip, kind, n, &goes);) {
+    if (!goes)
+      return 0;
+    hv_callers_leave(callers, goes);
+    goes->make_way(goes);
+  }
+  return 1;
+}
+
 void hv_callers_set(hv_callers *callers, hv_slip *slip, hv_slip_state state) {
   size_t held[HV_CALLER_KINDS];
   if (!slip->peer)
@@ -173,5 +183,5 @@ void hv_callers_leave(hv_callers *callers, hv_slip *slip) {
   for (hv_caller_kind kind = 0; kind < HV_CALLER_KINDS; kind++)
     change(callers, slip, kind, 0 - slip->held[kind]);
   hv_ring_remove(&slip->ring);
-  hv_slip_init(slip);
+  hv_slip_init(slip, slip->make_way);
 }

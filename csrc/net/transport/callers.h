@@ -19,7 +19,7 @@ enum { HV_CALLER_BUCKETS = 256 };
 typedef enum hv_caller_kind {
   HV_CALLER_CALLS,   /* unary calls under way */
   HV_CALLER_STREAMS, /* gRPC calls of streams */
-  HV_CALLER_BYTES,   /* in gRPC, of unary calls: answers that are not taken yet, and requests that are late */
+  HV_CALLER_BYTES,   /* in gRPC: answers that are not taken yet, and requests and first messages of streams that are late */
   HV_CALLER_KINDS
 } hv_caller_kind;
 
@@ -41,12 +41,14 @@ typedef enum hv_slip_state {
 } hv_slip_state;
 
 /* The holdings of one incoming call. */
-typedef struct hv_slip {
-  hv_ring ring; /* in hv_callers.yielding, unless it stays */
+typedef struct hv_slip hv_slip;
+struct hv_slip {
+  hv_ring ring;                    /* in hv_callers.yielding, unless it stays */
+  void (*make_way)(hv_slip *slip); /* ends its call for another one's sake; the slip holds nothing any more */
   hv_slip_state state;
   hv_caller *peer, *network; /* network is NULL if core knows the peer; both are NULL if it holds nothing */
   size_t held[HV_CALLER_KINDS];
-} hv_slip;
+};
 
 typedef struct hv_callers {
   hv_mem *mem;
@@ -58,12 +60,14 @@ typedef struct hv_callers {
 void hv_callers_init(hv_callers *callers, hv_mem *mem);
 void hv_callers_fini(hv_callers *callers);
 
-void hv_slip_init(hv_slip *slip);
+void hv_slip_init(hv_slip *slip, void (*make_way)(hv_slip *slip));
 /* Opens a slip for a call of this peer from that address. False: no memory. */
 int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, int is_known);
 /* Takes n of one kind. False: a limit is reached. Then *goes is the slip that has to leave before another try, of the peer that
  * yields most in the network that yields most, and there the oldest; NULL: there is none, and the caller is refused. */
 int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n, hv_slip **goes);
+/* The same, and lets others make way. False: the caller is refused. */
+int hv_callers_take_place(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n);
 void hv_callers_set(hv_callers *callers, hv_slip *slip, hv_slip_state state);
 /* Gives back what it holds of one kind. */
 void hv_callers_give(hv_callers *callers, hv_slip *slip, hv_caller_kind kind);

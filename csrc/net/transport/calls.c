@@ -292,6 +292,10 @@ typedef struct visit {
 static void accepted(hv_grpc_op *op, int ok);
 static void greeted(hv_grpc_op *op, int ok);
 
+static void visit_makes_way(hv_slip *slip) {
+  hv_grpc_call_cancel(HV_HOLDER(visit, slip, slip)->rpc);
+}
+
 static void wait_for_one(hv_loop *loop) {
   visit *v = hv_mem_zalloc(loop->mem, sizeof *v);
   if (!v)
@@ -299,7 +303,7 @@ static void wait_for_one(hv_loop *loop) {
   v->op.done = accepted;
   v->loop = loop;
   hv_ring_init(&v->ring);
-  hv_slip_init(&v->slip);
+  hv_slip_init(&v->slip, visit_makes_way);
   v->rpc = hv_grpc_accept(loop->grpc, HV_GRPC_CALL, &v->op);
   if (v->rpc)
     loop->calls_waiting++;
@@ -349,16 +353,8 @@ static void move(visit *v, visit_state to, hv_ring *ring) {
     hv_ring_add(ring, &v->ring);
 }
 
-/* Takes n of one kind, for which others may have to go. */
 static int take(visit *v, hv_caller_kind kind, size_t n) {
-  hv_callers *callers = &v->loop->callers;
-  for (hv_slip *goes; !hv_callers_take(callers, &v->slip, kind, n, &goes);) {
-    if (!goes)
-      return 0;
-    hv_callers_leave(callers, goes);
-    hv_grpc_call_cancel(HV_HOLDER(visit, slip, goes)->rpc);
-  }
-  return 1;
+  return hv_callers_take_place(&v->loop->callers, &v->slip, kind, n);
 }
 
 static void answered(hv_grpc_op *op, int ok) {

@@ -16,12 +16,18 @@ static void came(hv_grpc_op *op, int ok);
 static void said_hello(hv_grpc_op *op, int ok);
 static void was_over(hv_grpc_op *op, int ok);
 
+static void makes_way(hv_slip *slip) {
+  stream *s = HV_HOLDER(lane, slip, slip)->s;
+  if (s->state == GREETING)
+    hv_stream_refuse(s, HV_BUSY, "too many streams wait for their first message: try again later");
+}
+
 lane *hv_lane_new(stream *s) {
   lane *l = s->n_lanes < HV_LANES_MAX ? hv_mem_zalloc(s->loop->mem, sizeof *l) : NULL;
   if (!l)
     return NULL;
   l->s = s;
-  hv_slip_init(&l->slip);
+  hv_slip_init(&l->slip, makes_way);
   l->sent.done = was_sent;
   l->came.done = came;
   l->said_hello.done = said_hello;

@@ -27,14 +27,14 @@
 #define HV_LOOP_STREAMS_MAX 512
 #define HV_LOOP_NETWORK_STREAMS_MAX 256
 #define HV_LOOP_PEER_STREAMS_MAX 64
-#define HV_LOOP_BYTES_MAX (64u << 20) /* of unary calls: answers that are not taken yet, and requests that are late */
+#define HV_LOOP_BYTES_MAX (64u << 20) /* answers that are not taken, requests and first messages that are late */
 #define HV_LOOP_NETWORK_BYTES_MAX (16u << 20)
 #define HV_LOOP_PEER_BYTES_MAX (8u << 20)
 #define HV_LOOP_LINKS_MAX 1024
 #define HV_LOOP_LANES 4 /* connections of a heavy stream over a lossy link (net/transport/lanes.c) */
 #define HV_LOOP_LANES_MAX 128
 #define HV_LOOP_GREETING_MS 10000
-#define HV_LOOP_LATE_MS 1000    /* after this a request that is not there yet counts the bytes that gRPC may hold of it */
+#define HV_LOOP_LATE_MS 1000    /* after this a request or a first message counts the bytes that gRPC may hold of it */
 #define HV_LOOP_ANSWER_MS 30000 /* enough for 2 MiB at 0.56 Mbit/s */
 #define HV_LOOP_IDLE_MS 120000
 

@@ -246,6 +246,8 @@ static void deliver_opened(stream *s, hv_event *event) {
   hv_loop *loop = s->loop;
   event->kind = HV_EVENT_STREAM_OPENED;
   hv_stream_move(s, OPEN);
+  for (size_t i = 0; i < s->n_lanes; i++)
+    hv_callers_give(&loop->callers, &s->lanes[i]->slip, HV_CALLER_BYTES);
   hv_callers_set(&loop->callers, &s->lanes[0]->slip, HV_SLIP_STAYS);
   hv_ring_remove(&s->all);
   hv_ring_add(&loop->streams_open, &s->all);
@@ -516,21 +518,11 @@ static int take_in(stream *s, lane *l, const hv_addr *from) {
   return 0;
 }
 
-/* Another one needs its place. */
-static void make_way(lane *l) {
-  hv_callers_leave(&l->s->loop->callers, &l->slip);
-  if (l->s->state == GREETING)
-    hv_stream_refuse(l->s, HV_BUSY, "too many streams wait for their first message: try again later");
-}
-
 static int take_place(lane *l) {
   hv_callers *callers = &l->s->loop->callers;
-  for (hv_slip *goes; !hv_callers_take(callers, &l->slip, HV_CALLER_STREAMS, 1, &goes);) {
-    if (!goes) {
-      hv_callers_leave(callers, &l->slip);
-      return 0;
-    }
-    make_way(HV_HOLDER(lane, slip, goes));
+  if (!hv_callers_take_place(callers, &l->slip, HV_CALLER_STREAMS, 1)) {
+    hv_callers_leave(callers, &l->slip);
+    return 0;
   }
   hv_callers_set(callers, &l->slip, HV_SLIP_GREETS);
   return 1;
@@ -595,8 +587,24 @@ void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer) {
   }
 }
 
+/* A stream whose first message is late counts as much as gRPC may hold of it. Where there is no room for that, it is refused. */
+static void count_late(stream *s) {
+  hv_callers *callers = &s->loop->callers;
+  for (size_t i = 0; i < s->n_lanes && s->state == GREETING; i++) {
+    hv_slip *slip = &s->lanes[i]->slip;
+    if (slip->peer && !slip->held[HV_CALLER_BYTES] && !hv_callers_take_place(callers, slip, HV_CALLER_BYTES, HV_GRPC_LOOKAHEAD))
+      hv_stream_refuse(s, HV_BUSY, "its first message is late, and too many bytes of such streams are held: try again later");
+  }
+}
+
 void hv_streams_tick(hv_loop *loop) {
   hv_streams_accept(loop);
+  for (hv_ring *at = loop->streams_greeting.next; at != &loop->streams_greeting; at = at->next) {
+    stream *s = HV_HOLDER(stream, all, at);
+    if (s->since_us + HV_LOOP_LATE_MS * UINT64_C(1000) > loop->now_us)
+      break;
+    count_late(s);
+  }
   for (hv_ring *at = loop->streams_greeting.next; at != &loop->streams_greeting; at = at->next) {
     stream *s = HV_HOLDER(stream, all, at);
     if (s->since_us + loop->greeting_us > loop->now_us)

@@ -16,7 +16,9 @@ from hivemind_c import _notebook
 from hivemind_c._signature import names_options
 from hivemind_c.averaging.announcements import Announcements
 from hivemind_c.averaging.checks import (
+    check_modes,
     epoch_bytes,
+    most_norm,
     most_weight,
     ms,
     packed,
@@ -86,6 +88,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         bandwidth: Bandwidth of this peer in bytes per second, if known. Rounds measure it later. None: unknown.
         min_vector_size: Fewest values that a member reduces, in groups hosted by this peer. A smaller part becomes 0.
         weight_max: Largest weight with which a member counts. All members need the same. None: no limit.
+        norm_ratio_max: Largest norm of a member's values, in multiples of the members' median. None: no limit.
         auxiliary: Help other peers to average, and contribute nothing.
         allow_state_sharing: Let joining peers download the state. None: True unless in client mode or auxiliary.
         declare_state_period: Seconds between two announcements of an offered state.
@@ -121,6 +124,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         bandwidth: Optional[float] = None,
         min_vector_size: int = 0,
         weight_max: Optional[float] = None,
+        norm_ratio_max: Optional[float] = None,
         auxiliary: bool = False,
         allow_state_sharing: Optional[bool] = None,
         declare_state_period: float = 30,
@@ -130,16 +134,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
     ):
         self._dht, self._prefix, self._auxiliary = dht, prefix, bool(auxiliary)
         self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
-        if dht.client_mode and not self._client_mode:
-            raise HivemindValueError(
-                "client_mode=False is not possible: the DHT's node only dials out; make the DHT with "
-                "client_mode=False, or remove client_mode"
-            )
-        if self._client_mode and auxiliary:
-            raise HivemindValueError(
-                "an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary "
-                "or client_mode"
-            )
+        check_modes(dht.client_mode, self._client_mode, self._auxiliary)
         stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
         self._state_compression, self._declare_state_period = state_compression, declare_state_period
         self._allow_state_sharing = (
@@ -170,6 +165,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
             min_vector=vector_size(min_vector_size),
             bandwidth=bandwidth or 0,
             weight_max=most_weight(weight_max),
+            norm_ratio=most_norm(norm_ratio_max),
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
         )
@@ -187,6 +183,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
             min_vector_size=min_vector_size,
             averaging_alpha=averaging_alpha,
             weight_max=weight_max,
+            norm_ratio_max=norm_ratio_max,
         )
         self._setup = b""  # what members of its groups must have in common besides tensors
         self._own_node: Optional[Node] = None

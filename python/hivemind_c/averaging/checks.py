@@ -12,6 +12,7 @@ from _hivemind_c import HivemindValueError
 from hivemind_c.dht.values import pack
 
 logger = logging.getLogger("hivemind_c.averaging")
+MOST_NORM_RATIO = 1e9  #: as in csrc/core/average/average.h
 MOST_WEIGHT = 2.0**64  #: of any member, as in csrc/kern/codec.h
 STALL = 10.0  #: seconds that one member may hold the others up, by default
 
@@ -56,6 +57,29 @@ def most_weight(weight: Optional[float]) -> float:
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 2.0**-64 <= weight <= MOST_WEIGHT:
         raise HivemindValueError(f"weight_max must be a number above 0 and at most 2**64, not {weight!r}")
     return float(weight)
+
+
+def most_norm(ratio: Optional[float]) -> float:
+    """The setting of C, which has 0 for no limit."""
+    if ratio is None:
+        return 0.0
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 1 <= ratio <= MOST_NORM_RATIO:
+        raise HivemindValueError(f"norm_ratio_max must be a number from 1 to {MOST_NORM_RATIO:g}, not {ratio!r}")
+    return float(ratio)
+
+
+def check_modes(dials_out: bool, client_mode: bool, auxiliary: bool) -> None:
+    """Refuses modes that contradict each other. dials_out: the DHT's node only dials out."""
+    if dials_out and not client_mode:
+        raise HivemindValueError(
+            "client_mode=False is not possible: the DHT's node only dials out; make the DHT with "
+            "client_mode=False, or remove client_mode"
+        )
+    if client_mode and auxiliary:
+        raise HivemindValueError(
+            "an auxiliary peer cannot be in client mode: it reduces data that others send to it; remove auxiliary "
+            "or client_mode"
+        )
 
 
 def seconds(value: Optional[float], name: str) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 import msgpack
 from _hivemind_c import CODECS, HivemindValueError
 
+from hivemind_c.averaging.checks import MOST_NORM_RATIO
 from hivemind_c.compression import arrays
 
 VERSION = 1
@@ -32,6 +33,8 @@ _WHOLE = {
     "request_ms": (1 << 32) - 2,
     "min_vector": (1 << 32) - 2,
 }
+#: settings that older hubs do not know, with the largest value of each; 0 is not written
+_LATER = {"norm_ratio": MOST_NORM_RATIO}
 Tensor = Tuple[int, int, bool, Tuple[int, ...]]  #: number of the dtype, of the codec, whether it is apart, shape
 
 
@@ -76,6 +79,7 @@ def layout_of(averager: Any, kind: str, every: int) -> AveragerLayout:
         for tensor, (_, codec, _, apart) in zip(lent.tensors, lent.loans)
     )
     kept = {name: settings[name] for name in (*_WHOLE, "weight_max")}
+    kept.update({name: settings[name] for name in _LATER if settings[name]})
     return AveragerLayout(kind, every, averager._arguments["initial_group_bits"], kept, tensors)
 
 
@@ -145,9 +149,10 @@ def _averager(kind: Any, every: Any, bits: Any, settings: Any, tensors: Any) -> 
         and type(bits) is str
         and len(bits) <= GROUP_BITS_MAX
         and not set(bits) - {"0", "1"}
-        and set(settings) == {*_WHOLE, "weight_max"}
+        and set(settings) - set(_LATER) == {*_WHOLE, "weight_max"}
         and all(_is_whole(settings[name], most) for name, most in _WHOLE.items())
         and _is_number(settings["weight_max"], 3e38)
+        and all(_is_number(settings.get(name, 0), most) for name, most in _LATER.items())
         and 0 < len(tensors) <= TENSORS_MAX
     )
     if not fine:

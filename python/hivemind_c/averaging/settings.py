@@ -62,7 +62,14 @@ class AveragerSettings:
         """The options for the round itself, by name."""
         return {
             name: self._arguments[name]
-            for name in ("compression", "part_size_bytes", "min_vector_size", "averaging_alpha", "weight_max")
+            for name in (
+                "compression",
+                "part_size_bytes",
+                "min_vector_size",
+                "averaging_alpha",
+                "weight_max",
+                "norm_ratio_max",
+            )
         }
 
     @property

@@ -449,6 +449,39 @@ def test_overstated_weight_is_cut_and_named_once(swarm, caplog):
             DecentralizedAverager([torch.zeros(3)], swarm.dhts[0], prefix="w", start=False, weight_max=weight)
 
 
+def test_million_fold_values_are_refused_by_all_owners(swarm, caplog):
+    """The liar, in client mode, owns no span: the others make all averages."""
+    swarm(3)
+    liar = DHT(swarm.dhts[0].get_visible_maddrs(), start=True, client_mode=True, wait_timeout=30, startup_timeout=90)
+    swarm.dhts.append(liar)
+    tensors = [torch.empty(500) for _ in range(4)]
+    limits = [dict(norm_ratio_max=10)] * 3 + [{}]
+    averagers = [swarm.averager(dht, [t], **limit) for dht, t, limit in zip(swarm.dhts, tensors, limits)]
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        for last, mean in ((6e6, 2.0), (6.0, 3.0)):  # the second time it is honest, and counts
+            for tensor, value in zip(tensors, (1.0, 2.0, 3.0, last)):
+                tensor.fill_(value)
+            swarm.together(averagers, [dict(weight=1.0)] * 4)
+            assert all(torch.equal(t, tensors[0]) for t in tensors[1:]), "all hold the same bits"
+            torch.testing.assert_close(tensors[0], torch.full((500,), mean))
+        assert eventually(lambda: any("values are too large" in line for line in caplog.messages))
+    for ratio in (0, 0.5, -1.0, float("nan"), float("inf"), 2e9, True, "1"):
+        with pytest.raises(ValueError, match="norm_ratio_max"):
+            DecentralizedAverager([torch.zeros(3)], swarm.dhts[0], prefix="w", start=False, norm_ratio_max=ratio)
+
+
+def test_values_that_grow_at_all_members_all_count(swarm):
+    swarm(4)
+    tensors = [torch.empty(500) for _ in range(4)]
+    averagers = [swarm.averager(dht, [t], norm_ratio_max=3) for dht, t in zip(swarm.dhts, tensors)]
+    for scale in (1.0, 100.0, 1e6):
+        for tensor, value in zip(tensors, (1.0, 2.0, 3.0, 6.0)):
+            tensor.fill_(value * scale)
+        swarm.together(averagers, [dict(weight=1.0)] * 4)
+        assert all(torch.equal(t, tensors[0]) for t in tensors[1:])
+        torch.testing.assert_close(tensors[0], torch.full((500,), 3.0 * scale))
+
+
 def test_contradictory_steps_are_refused_at_once(swarm):
     averager = swarm.averager(swarm(1)[0], [torch.zeros(3)])
     with pytest.raises(ValueError, match="scheduled_time is .* the step ends after 1 s"):

@@ -34,6 +34,17 @@ def test_layout_comes_through_as_it_was_packed(layout):
     assert one.values == 15 + 1 + 100_000 + 7 and [shape for *_, shape in one.tensors] == [*SHAPES, (7,)]
 
 
+def test_layout_names_a_limit_of_norms_only_if_there_is_one(dht, layout):
+    assert "norm_ratio" not in layout.averagers[0].settings, "an older hub reads such a layout"
+    with averager_of(dht(), 0.0, norm_ratio_max=20) as averager:
+        limited = RunLayout(5.0, 30.0, (layout_of(averager, "gradients", 1),))
+    (one,) = read_layout(pack_layout(limited)).averagers
+    assert one.settings["norm_ratio"] == 20
+    one.settings["norm_ratio"] = -1.0
+    with pytest.raises(ValueError, match="out of their bounds"):
+        read_layout(pack_layout(RunLayout(5.0, 30.0, (one,))))
+
+
 def test_peer_with_a_layout_averages_for_clients(dht, layout):
     hub = dht()
     nodes = [dht(hub.get_visible_maddrs(), client_mode=True) for _ in range(2)]

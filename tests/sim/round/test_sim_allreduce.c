@@ -457,20 +457,6 @@ static void non_finite_values_are_refused_and_the_average_is_right(void **unused
 }
 
 /* The last member's contribution breaks a limit of the others: they average without it, and say so. */
-static void refused_by_all(scene *s) {
-  scene_begin_all(s);
-  scene_run(s, 20);
-  for (size_t i = 0; i < 3; i++) {
-    assert_int_equal(s->members[i].status, HV_OK);
-    assert_int_equal(hv_allreduce_counted(s->members[i].allreduce, 3), 0);
-    for (uint64_t at = 0; at < s->n_values; at++)
-      assert_true(fabs(s->members[i].out[at] - scene_mean(s, 7, at)) < 1e-5);
-  }
-  assert_int_equal(s->members[3].status, HV_OK);
-  assert_memory_equal(s->members[3].out, s->members[0].out, s->n_values * sizeof(float));
-  scene_close(s);
-}
-
 static size_t overstatements;
 
 static void overstated(void *arg, const hv_peer_id *member, float stated) {
@@ -504,18 +490,6 @@ static void weight_above_the_limit_is_cut_and_named(void **unused) {
     assert_int_equal(overstatements, 3); /* once at each of the other owners */
     scene_close(&s);
   }
-}
-
-static void oversized_norms_are_refused(void **unused) {
-  (void)unused;
-  scene s;
-  scene_setup how = {.n = 4, .n_values = 8000, .chunk_values = 1000, .seed = 325, .client = 3};
-  scene_open(&s, &how);
-  for (size_t i = 0; i < 3; i++)
-    s.members[i].round.norm_max = 50; /* of 1,000 normal values: about 32 */
-  for (uint64_t at = 0; at < s.n_values; at++)
-    s.members[3].in[at] *= 2;
-  refused_by_all(&s);
 }
 
 static void an_owners_own_values_are_held_to_the_same_rules(void **unused) {
@@ -725,7 +699,6 @@ int main(void) {
       cmocka_unit_test(stalled_member_is_excluded_in_time),
       cmocka_unit_test(non_finite_values_are_refused_and_the_average_is_right),
       cmocka_unit_test(weight_above_the_limit_is_cut_and_named),
-      cmocka_unit_test(oversized_norms_are_refused),
       cmocka_unit_test(an_owners_own_values_are_held_to_the_same_rules),
       cmocka_unit_test(streams_of_an_earlier_view_and_of_others_names_are_refused),
       cmocka_unit_test(streams_of_a_round_that_was_given_up_are_refused_at_once),

@@ -38,9 +38,8 @@ static void the_runs_are_read_until_the_round_says_that_they_are_not(void **unus
   for (size_t i = 0; i < 2; i++) {
     s.members[i].round.released = was_released;
     s.members[i].round.arg = &watches[i];
-    s.members[i].round.norm_max = 1000;
   }
-  s.members[2].in[0] = s.members[2].in[s.plan[1].first * 500ull] = 1e30f;
+  s.members[2].in[0] = s.members[2].in[s.plan[1].first * 500ull] = 3e38f;
   scene_begin_all(&s);
   for (int i = 0; i < 200 && !(s.members[0].done && s.members[1].done); i++)
     scene_run(&s, 0.01);

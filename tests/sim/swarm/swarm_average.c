@@ -179,6 +179,7 @@ static hv_status open_averager(seat *s) {
                               .chunk_values = NODES_MAX,
                               .alpha = 1,
                               .stall_ms = STALL_MS,
+                              .norm_ratio = 20,
                               .target_group = is_large(s->r) ? 8 : 0,
                               .auxiliary = s->auxiliary};
   return hv_average_new(hv_node_averages(s->node), &config, &s->average, NULL);

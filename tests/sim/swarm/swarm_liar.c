@@ -111,7 +111,7 @@ static hv_status lying_open(hv_env *env, const hv_target *to, const hv_msg *firs
   swarm_liar *liar = liar_of(env);
   hv_msg msg = *first;
   if (msg.kind == HV_MSG_SHARE && liar->tells & SWARM_LIES_WEIGHT)
-    msg.u.share.weight = absurd[pick(liar, sizeof absurd / sizeof *absurd)];
+    *(pick(liar, 4) ? &msg.u.share.weight : &msg.u.share.norm) = absurd[pick(liar, sizeof absurd / sizeof *absurd)];
   if (msg.kind == HV_MSG_SHARE && liar->tells & SWARM_LIES_ORDER && pick(liar, 4) == 0)
     msg.u.share.member = (uint32_t)pick(liar, 16);
   if ((msg.kind == HV_MSG_SHARE || msg.kind == HV_MSG_ATTEND) && liar->tells & SWARM_LIES_NEWS && pick(liar, 4) == 0) {

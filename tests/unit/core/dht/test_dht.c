@@ -273,12 +273,96 @@ static void only_one_of_several_newer_versions_is_checked(void **unused) {
   close_world(&w);
 }
 
+/* A get of a bundle's key, whose only node gives all of the bundle. */
+static void get_bundle(world *w, hv_dht_op *op, const bundle *b) {
+  hv_peer_id other = fake_peer(7);
+  hv_addr addr = {.kind = HV_ADDR_IP4, .port = 4000, .host.ip = {10, 0, 0, 1}};
+  hv_msg found = {.kind = HV_MSG_FOUND, .u.found = {.records = b->records, .n_records = b->msg.u.store.n_records}};
+  hv_dht_met(w->dht, &other, &addr, 1, 20000);
+  *op = (hv_dht_op){.done = op_done, .owner = w, .key = hv_span_of(b->key, strlen(b->key))};
+  w->done = 0;
+  assert_int_equal(hv_dht_get(w->dht, op, NULL), HV_OK);
+  w->due->fire(w->due, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = w->fake.now_us});
+  assert_non_null(w->find);
+  size_t before = w->fake.verified;
+  answer(&w->find, &found);
+  hv_msg nothing = {.kind = HV_MSG_FOUND};
+  while (w->find)
+    answer(&w->find, &nothing);
+  assert_in_range(w->fake.verified - before, 1, CHECKS_MAX);
+  assert_int_equal(w->done, 0);
+}
+
+/* The lookup is over long before its answer has been checked. Nothing is checked twice, also not for the cache. */
+static void found_2048_signatures_are_checked_in_short_steps(void **unused) {
+  (void)unused;
+  static world w;
+  hv_dht_op op;
+  hv_peer_id me = fake_peer(7);
+  open_world(&w, &(hv_dht_config){.client_mode = 1});
+  bundle *b = make_bundle(&w, 50, &me, FULL);
+  get_bundle(&w, &op, b);
+  memset(b->records, 0, sizeof b->records); /* the message was borrowed */
+  memset(b->subkeys, 0, sizeof b->subkeys);
+  unsigned steps = 0;
+  for (; !w.done; steps++)
+    assert_true(pass(&w));
+  assert_in_range(steps, FULL / CHECKS_MAX, 2 * FULL / CHECKS_MAX);
+  assert_int_equal(w.ended, HV_OK);
+  assert_int_equal(w.fake.verified, FULL);
+  hv_mem_free(b);
+  close_world(&w);
+}
+
+static void found_records_after_a_forgery_are_not_checked(void **unused) {
+  (void)unused;
+  static world w;
+  hv_dht_op op;
+  hv_peer_id me = fake_peer(7);
+  open_world(&w, &(hv_dht_config){.client_mode = 1});
+  bundle *b = make_bundle(&w, 50, &me, MANY);
+  b->records[MANY / 2].signature[0] ^= 1;
+  get_bundle(&w, &op, b);
+  while (!w.done)
+    assert_true(pass(&w));
+  assert_int_equal(w.ended, HV_OK);
+  assert_int_equal(w.fake.verified, MANY / 2 + 1);
+  hv_mem_free(b);
+  close_world(&w);
+}
+
+/* By the program, or by the end of the node. */
+static void get_that_ends_drops_its_unchecked_answers(void **unused) {
+  (void)unused;
+  for (int stops = 0; stops < 2; stops++) {
+    static world w;
+    hv_dht_op op;
+    hv_peer_id me = fake_peer(7);
+    open_world(&w, &(hv_dht_config){.client_mode = 1});
+    bundle *b = make_bundle(&w, 50, &me, MANY);
+    get_bundle(&w, &op, b);
+    if (stops)
+      hv_dht_stop(w.dht);
+    else
+      hv_dht_cancel(w.dht, &op);
+    assert_int_equal(w.done, 1);
+    size_t before = w.fake.verified;
+    pass(&w);
+    assert_int_equal(w.fake.verified, before);
+    hv_mem_free(b);
+    close_world(&w);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(store_is_checked_up_to_its_first_forgery),
       cmocka_unit_test(a_store_of_2048_signatures_takes_short_steps),
       cmocka_unit_test(strangers_leave_signature_checks_to_known_peers),
       cmocka_unit_test(only_one_of_several_newer_versions_is_checked),
+      cmocka_unit_test(found_2048_signatures_are_checked_in_short_steps),
+      cmocka_unit_test(found_records_after_a_forgery_are_not_checked),
+      cmocka_unit_test(get_that_ends_drops_its_unchecked_answers),
   };
   return cmocka_run_group_tests_name("dht", tests, NULL, NULL);
 }

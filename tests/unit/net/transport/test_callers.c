@@ -39,7 +39,7 @@ static hv_slip *admit(desk *d, uint8_t peer, uint8_t network, int is_known) {
   hv_addr from = {.kind = HV_ADDR_IP4, .port = 9, .host.ip = {198, 18, network, 1}};
   hv_slip *slip = &d->slips[d->n++];
   assert_true(d->n <= SLIPS);
-  hv_slip_init(slip);
+  hv_slip_init(slip, NULL);
   assert_true(hv_callers_admit(&d->callers, slip, &id, &from, is_known));
   return slip;
 }
@@ -231,7 +231,7 @@ static hv_status run_without_memory(hv_mem *mem, void *arg) {
   hv_slip slip;
   (void)arg;
   hv_callers_init(&callers, mem);
-  hv_slip_init(&slip);
+  hv_slip_init(&slip, NULL);
   int admitted = hv_callers_admit(&callers, &slip, &(hv_peer_id){.key = {1}}, &(hv_addr){.kind = HV_ADDR_NONE}, 0);
   hv_callers_leave(&callers, &slip);
   hv_callers_fini(&callers);

@@ -124,8 +124,7 @@ static void untaken_answers_stay_below_their_limit(void **state) {
 
 /* ---- requests that do not end ---- */
 
-static void late_requests_count_all_that_grpc_may_hold(void **state) {
-  (void)state;
+static void begin_and_stop(const char *method, hv_caller_kind kind) {
   enum { KEYS = 8, EACH = 20 };
   real_node node, friend;
   h2_client clients[KEYS];
@@ -134,23 +133,34 @@ static void late_requests_count_all_that_grpc_may_hold(void **state) {
   for (unsigned k = 0; k < KEYS; k++) {
     assert_true(h2_open(&clients[k], &node.target, (uint8_t)(10 + k), 1 + k % 4, 0));
     for (int i = 0; i < EACH; i++)
-      assert_true(h2_begin(&clients[k], "Call") && h2_say(&clients[k], hv_span_of("begun", 5), 1 << 20, 0));
+      assert_true(h2_begin(&clients[k], method) && h2_say(&clients[k], hv_span_of("begun", 5), 1 << 20, 0));
   }
-  holds(&node, HV_CALLER_CALLS, KEYS * EACH, KEYS * EACH);
+  holds(&node, kind, KEYS * EACH, KEYS * EACH);
   pass_ms(HV_LOOP_LATE_MS);
   a_friend_is_served(&node, &friend);
   for (int ms = 0; ms < 2000; ms += 10) {
     counts c = {{0}};
     real_do(&node, count, &c);
-    if (c.held[HV_CALLER_CALLS] * HV_GRPC_LOOKAHEAD <= HV_LOOP_BYTES_MAX)
+    if (c.held[kind] * HV_GRPC_LOOKAHEAD <= HV_LOOP_BYTES_MAX)
       break;
     pass_ms(10);
   }
-  holds(&node, HV_CALLER_CALLS, 1, HV_LOOP_BYTES_MAX / HV_GRPC_LOOKAHEAD); /* the others were ended */
+  holds(&node, kind, 1, HV_LOOP_BYTES_MAX / HV_GRPC_LOOKAHEAD); /* the others were ended */
   for (unsigned k = 0; k < KEYS; k++)
     h2_close(&clients[k]);
   real_stop(&friend);
   real_stop(&node);
+}
+
+static void late_requests_count_all_that_grpc_may_hold(void **state) {
+  (void)state;
+  begin_and_stop("Call", HV_CALLER_CALLS);
+}
+
+/* Streams whose first message does not end. A friend's stream is taken meanwhile. */
+static void late_greetings_count_all_that_grpc_may_hold(void **state) {
+  (void)state;
+  begin_and_stop("Bulk", HV_CALLER_STREAMS);
 }
 
 /* ---- places ---- */
@@ -228,8 +238,11 @@ int main(int argc, char **argv) {
     cmocka_set_test_filter(argv[1]);
   signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(untaken_answers_stay_below_their_limit),     cmocka_unit_test(late_requests_count_all_that_grpc_may_hold),
-      cmocka_unit_test(silent_streams_keep_no_stream_out),          cmocka_unit_test(silent_calls_keep_no_call_out),
+      cmocka_unit_test(untaken_answers_stay_below_their_limit),
+      cmocka_unit_test(late_requests_count_all_that_grpc_may_hold),
+      cmocka_unit_test(late_greetings_count_all_that_grpc_may_hold),
+      cmocka_unit_test(silent_streams_keep_no_stream_out),
+      cmocka_unit_test(silent_calls_keep_no_call_out),
       cmocka_unit_test(idle_connections_with_keys_keep_nobody_out),
   };
   return cmocka_run_group_tests_name("a siege", tests, NULL, NULL);
