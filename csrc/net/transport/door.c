@@ -55,8 +55,11 @@ static int64_t tag_of_guest(const hv_door *door, size_t place) {
   return (int64_t)(door->guests.places[place].serial & INT32_MAX) << PLACE_BITS | (int64_t)place;
 }
 
+/* Its events end by EPOLL_CTL_DEL alone: a close leaves them on while the taker has the socket, and its hang-up would be told
+ * without a pause. */
 static void send_off(hv_door *door, size_t place, int shut) {
   int fd = door->guests.places[place].fd;
+  epoll_ctl(door->epoll, EPOLL_CTL_DEL, fd, NULL);
   if (shut)
     shutdown(fd, SHUT_RDWR);
   close(fd);
