@@ -22,8 +22,11 @@ static void ask_again_and_again(attacker *a, const hv_msg *msg) {
   hv_span message = write_message(a, msg);
   h2_client client;
   int goes_on = attacks_open(a, &client);
-  for (size_t before = 0; goes_on; before = client.sent)
-    goes_on = attacks_spend(a, client.sent - before) && h2_ask(&client, message);
+  while (goes_on) {
+    size_t before = client.sent;
+    goes_on = h2_ask(&client, message);
+    goes_on = attacks_spend(a, client.sent - before) && goes_on;
+  }
   h2_close(&client);
 }
 
@@ -133,7 +136,8 @@ static void untaken_echoes(attacker *a) {
 static void many_finds(attacker *a) {
   hv_msg_find finds[HV_FINDS_MAX];
   for (size_t i = 0; i < HV_FINDS_MAX; i++) {
-    finds[i] = (hv_msg_find){.target = place_of("siege"), .key = place_of("siege"), .want_records = 1, .n_contacts = HV_CONTACTS_MAX};
+    finds[i] =
+        (hv_msg_find){.target = place_of("siege"), .key = place_of("siege"), .want_records = 1, .n_contacts = HV_CONTACTS_MAX};
     finds[i].target.bytes[0] = (uint8_t)i;
   }
   ask_again_and_again(a, &(hv_msg){.kind = HV_MSG_FINDS, .u.finds = {finds, HV_FINDS_MAX, {NULL, 0}}});
@@ -265,7 +269,8 @@ static void hold_streams(attacker *a, const hv_msg *first) {
 }
 
 static void false_streams(attacker *a) {
-  hv_msg join = {.kind = HV_MSG_JOIN, .u.join = {.key = hv_span_of("siege", 5), .epoch = hv_span_of("1", 1), .n_chunks = 1, .stay = 1}};
+  hv_msg join = {.kind = HV_MSG_JOIN,
+                 .u.join = {.key = hv_span_of("siege", 5), .epoch = hv_span_of("1", 1), .n_chunks = 1, .stay = 1}};
   join.u.join.wait_ms = 600000;
   switch (attacks_random(a, 4)) {
   case 0:
@@ -306,10 +311,12 @@ static void untaken_parcels(attacker *a) {
 }
 
 const attack attacks_of_calls[] = {
-    {"silent-streams", silent_streams},   {"silent-calls", silent_calls},     {"begun-calls", begun_calls},
-    {"slow-requests", slow_requests},     {"large-requests", large_requests}, {"false-messages", false_messages},
-    {"untaken-answers", untaken_answers}, {"untaken-echoes", untaken_echoes}, {"many-finds", many_finds},
-    {"signed-records", signed_records},   {"tiny-records", tiny_records},     {"false-hellos", false_hellos},
-    {"false-calls", false_calls},         {"false-streams", false_streams},   {"untaken-parcels", untaken_parcels},
-    {NULL, NULL},
+    {"silent-streams", silent_streams},   {"silent-calls", silent_calls},
+    {"begun-calls", begun_calls},         {"slow-requests", slow_requests},
+    {"large-requests", large_requests},   {"false-messages", false_messages},
+    {"untaken-answers", untaken_answers}, {"untaken-echoes", untaken_echoes},
+    {"many-finds", many_finds},           {"signed-records", signed_records},
+    {"tiny-records", tiny_records},       {"false-hellos", false_hellos},
+    {"false-calls", false_calls},         {"false-streams", false_streams},
+    {"untaken-parcels", untaken_parcels}, {NULL, NULL},
 };

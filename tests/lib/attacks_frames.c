@@ -117,7 +117,8 @@ static int padded_number(attacker *a, h2_client *client, size_t number) {
 
 /* Metadata beyond gRPC's limit, with each of the fields that aborted an older version (CVE-2023-1428). */
 static int huge_metadata(attacker *a, h2_client *client, size_t number) {
-  static const char *const odd[][2] = {{"te", "x"}, {":scheme", "ftp"}, {"grpclb_client_stats", "x"}, {"grpc-timeout", "9999999999H"}};
+  static const char *const odd[][2] = {
+      {"te", "x"}, {":scheme", "ftp"}, {"grpclb_client_stats", "x"}, {"grpc-timeout", "9999999999H"}};
   char value[128];
   hv_buf block;
   memset(value, 'y', sizeof value - 1);
@@ -160,7 +161,15 @@ FLOOD(huge_headers, huge_metadata)
 FLOOD(any_frames, any_frame)
 
 const attack attacks_of_frames[] = {
-    {"rapid-reset", rapid_reset},       {"pings", pings},       {"settings", settings},         {"small-frames", small_frames},
-    {"continuations", continuations},   {"half-headers", half_headers}, {"hpack-bombs", hpack_bombs}, {"padded-numbers", padded_numbers},
-    {"huge-metadata", huge_headers},    {"any-frames", any_frames},   {NULL, NULL},
+    {"rapid-reset", rapid_reset},
+    {"pings", pings},
+    {"settings", settings},
+    {"small-frames", small_frames},
+    {"continuations", continuations},
+    {"half-headers", half_headers},
+    {"hpack-bombs", hpack_bombs},
+    {"padded-numbers", padded_numbers},
+    {"huge-metadata", huge_headers},
+    {"any-frames", any_frames},
+    {NULL, NULL},
 };

@@ -145,10 +145,15 @@ static void new_keys(attacker *a) {
 }
 
 const attack attacks_of_sockets[] = {
-    {"silent-connections", silent_connections}, {"half-handshakes", half_handshakes},
-    {"slow-hellos", slow_hellos},               {"long-hello", long_hello},
-    {"noise", noise},                           {"broken-handshakes", broken_handshakes},
-    {"handshakes", handshakes},                 {"tls-without-http2", tls_without_http2},
-    {"idle-http2", idle_http2},                 {"new-keys", new_keys},
+    {"silent-connections", silent_connections},
+    {"half-handshakes", half_handshakes},
+    {"slow-hellos", slow_hellos},
+    {"long-hello", long_hello},
+    {"noise", noise},
+    {"broken-handshakes", broken_handshakes},
+    {"handshakes", handshakes},
+    {"tls-without-http2", tls_without_http2},
+    {"idle-http2", idle_http2},
+    {"new-keys", new_keys},
     {NULL, NULL},
 };

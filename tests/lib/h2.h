@@ -11,11 +11,20 @@
 
 #include <openssl/ssl.h>
 
-enum { H2_DATA = 0, H2_HEADERS = 1, H2_PRIORITY = 2, H2_RESET = 3, H2_SETTINGS = 4, H2_PING = 6, H2_WINDOW = 8, H2_CONTINUATION = 9 };
+enum {
+  H2_DATA = 0,
+  H2_HEADERS = 1,
+  H2_PRIORITY = 2,
+  H2_RESET = 3,
+  H2_SETTINGS = 4,
+  H2_PING = 6,
+  H2_WINDOW = 8,
+  H2_CONTINUATION = 9
+};
 enum { H2_END_STREAM = 1, H2_END_HEADERS = 4, H2_FRAME_MAX = 16384 };
 
 typedef struct h2_client {
-  int fd;             /* -1: closed */
+  int fd;           /* -1: closed */
   SSL_CTX *context; /* NULL: without TLS */
   SSL *ssl;
   hv_peer_id me;

@@ -1,5 +1,5 @@
-/* Each attack of lib/attacks.h against a whole peer, over TLS: meanwhile a friend is served within a second, memory has a bound, and
- * afterwards a newcomer meets the peer. */
+/* Each attack of lib/attacks.h against a whole peer, over TLS: meanwhile a friend is served within a second, memory has a bound,
+ * and afterwards a newcomer meets the peer. */
 #include "lib/attacks.h"
 #include "lib/check.h"
 
@@ -18,7 +18,7 @@ enum { FRIEND_MS = 5000, MAY_GROW = 900 << 20 }; /* shadow and quarantine */
 enum { FRIEND_MS = 1000, MAY_GROW = 256 << 20 };
 #endif
 
-enum { PLAY_MS = 500, ALL_MS = 4000, TOGETHER = 40, NETWORKS = 10 };
+enum { PLAY_MS = 500, ALL_MS = 4000, TOGETHER = 40, NETWORKS = 10, RATE = 125000 };
 
 static size_t resident(void) {
   long pages = 0, skipped;
@@ -88,6 +88,8 @@ typedef struct player {
   attacker a;
 } player;
 
+static player players[TOGETHER];
+
 static void *play(void *arg) {
   player *p = arg;
   attacks_play(p->which, &p->a);
@@ -114,25 +116,23 @@ static void each_attack_leaves_a_friend_served(void **state) {
   siege s;
   begin(&s);
   for (unsigned i = 0; i < attacks_count(); i++) {
-    player p;
     print_message("%s\n", attacks_at(i)->name);
-    begin_to_play(&p, &s, attacks_at(i), i, 2 << 20, PLAY_MS);
+    begin_to_play(&players[0], &s, attacks_at(i), i, RATE, PLAY_MS);
     watch(&s, PLAY_MS);
-    pthread_join(p.thread, NULL);
-    assert_true(p.a.connected > 0);
+    pthread_join(players[0].thread, NULL);
+    assert_true(players[0].a.connected > 0);
     served(s.friend, hv_hive_peer(s.node));
   }
   end(&s);
 }
 
-/* 40 keys of 10 networks, 1 Mbit/s each. */
+/* 40 keys of 10 networks, 1 Mbit/s each as above. */
 static void all_attacks_at_once_leave_a_friend_served(void **state) {
   (void)state;
-  static player players[TOGETHER];
   siege s;
   begin(&s);
   for (unsigned i = 0; i < TOGETHER; i++)
-    begin_to_play(&players[i], &s, attacks_at(i % attacks_count()), i, 125000, ALL_MS);
+    begin_to_play(&players[i], &s, attacks_at(i % attacks_count()), i, RATE, ALL_MS);
   watch(&s, ALL_MS);
   for (unsigned i = 0; i < TOGETHER; i++)
     pthread_join(players[i].thread, NULL);
