@@ -18,7 +18,7 @@ typedef struct attacker {
   uint64_t rate;     /* bytes per second; 0: as fast as it can */
   uint64_t until_us; /* when it ends (hv_clock_us) */
 
-  /* What it did, and needs for it; zeros at first. */
+  /* Its results and its tools; zeros at first. */
   uint64_t sent, connected, refused; /* bytes; connections; connections that it did not get */
   h2_key key;
   check_rng rng;
