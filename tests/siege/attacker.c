@@ -3,13 +3,15 @@
  *   attacker --to /ip4/A.B.C.D/tcp/PORT [--from A.B.C.D,...] [--attacks NAME,...] [--keys N] [--seconds S] [--rate BYTES] [--seed
  * N]
  *            [--each S] [--insecure]
+ *   attacker --sink /ip4/A.B.C.D/tcp/PORT
  *   attacker --list
  *
- * Key k connects from the address k of the list, in turns. It plays an attack for `each` seconds, and then another one, chosen by
+ * As a sink it takes what other attackers send. Key k connects from the address k of the list, in turns. It plays an attack for `each` seconds, and then another one, chosen by
  * the seed. At its end the program prints one JSON object: bytes that were sent, connections, connections that it did not get.
  */
 #include "lib/attacks.h"
 #include "net/clock.h"
+#include "siege/sink.h"
 
 #include <arpa/inet.h>
 #include <getopt.h>
@@ -80,18 +82,30 @@ static void list_names(void) {
   exit(0);
 }
 
+static hv_addr read_addr(const char *text) {
+  hv_addr addr;
+  hv_error err = {0};
+  if (hv_addr_parse(hv_span_of(text, strlen(text)), &addr, NULL, &err) != HV_OK || addr.kind != HV_ADDR_IP4)
+    give_up(text, "it is no address of IPv4");
+  return addr;
+}
+
+static void sink(const hv_addr *at) {
+  sink_run(at);
+  exit(1);
+}
+
 static void read_orders(orders *o, int argc, char **argv) {
   static const struct option options[] = {{"to", 1, NULL, 't'},   {"from", 1, NULL, 'f'},    {"attacks", 1, NULL, 'a'},
                                           {"keys", 1, NULL, 'k'}, {"seconds", 1, NULL, 's'}, {"rate", 1, NULL, 'r'},
                                           {"seed", 1, NULL, 'n'}, {"each", 1, NULL, 'e'},    {"insecure", 0, NULL, 'i'},
-                                          {"list", 0, NULL, 'l'}, {NULL, 0, NULL, 0}};
-  hv_error err = {0};
+                                          {"sink", 1, NULL, 'w'}, {"list", 0, NULL, 'l'}, {NULL, 0, NULL, 0}};
+  hv_addr to_sink;
   *o = (orders){.keys = 1, .seconds = 10, .each = 5};
   for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
     switch (c) {
     case 't':
-      if (hv_addr_parse(hv_span_of(optarg, strlen(optarg)), &o->to, NULL, &err) != HV_OK || o->to.kind != HV_ADDR_IP4)
-        give_up(optarg, "it is no address of a node with IPv4");
+      o->to = read_addr(optarg);
       break;
     case 'f':
       read_from(o, optarg);
@@ -116,6 +130,10 @@ static void read_orders(orders *o, int argc, char **argv) {
       break;
     case 'i':
       o->insecure = 1;
+      break;
+    case 'w':
+      to_sink = read_addr(optarg);
+      sink(&to_sink);
       break;
     case 'l':
       list_names();
