@@ -6,8 +6,9 @@
  *   attacker --sink /ip4/A.B.C.D/tcp/PORT
  *   attacker --list
  *
- * As a sink it takes what other attackers send. Key k connects from the address k of the list, in turns. It plays an attack for `each` seconds, and then another one, chosen by
- * the seed. At its end the program prints one JSON object: bytes that were sent, connections, connections that it did not get.
+ * As a sink it takes what other attackers send. Key k connects from the address k of the list, in turns. It plays an attack for
+ * `each` seconds, and then another one, chosen by the seed. At its end the program prints one JSON object: bytes that were sent,
+ * connections, connections that it did not get.
  */
 #include "lib/attacks.h"
 #include "net/clock.h"
@@ -99,7 +100,7 @@ static void read_orders(orders *o, int argc, char **argv) {
   static const struct option options[] = {{"to", 1, NULL, 't'},   {"from", 1, NULL, 'f'},    {"attacks", 1, NULL, 'a'},
                                           {"keys", 1, NULL, 'k'}, {"seconds", 1, NULL, 's'}, {"rate", 1, NULL, 'r'},
                                           {"seed", 1, NULL, 'n'}, {"each", 1, NULL, 'e'},    {"insecure", 0, NULL, 'i'},
-                                          {"sink", 1, NULL, 'w'}, {"list", 0, NULL, 'l'}, {NULL, 0, NULL, 0}};
+                                          {"sink", 1, NULL, 'w'}, {"list", 0, NULL, 'l'},    {NULL, 0, NULL, 0}};
   hv_addr to_sink;
   *o = (orders){.keys = 1, .seconds = 10, .each = 5};
   for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)

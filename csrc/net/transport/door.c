@@ -383,6 +383,16 @@ void hv_door_know(hv_door *door, const hv_addr *from) {
   pthread_mutex_unlock(&door->lock);
 }
 
+void hv_door_end(hv_door *door, const hv_addr *from) {
+  pthread_mutex_lock(&door->lock);
+  size_t place = hv_guests_find(&door->guests, hv_guest_key(from));
+  if (place < door->guests.n) {
+    door->counts.ended++;
+    send_off(door, place, 1);
+  }
+  pthread_mutex_unlock(&door->lock);
+}
+
 void hv_door_count(hv_door *door, hv_door_counts *out) {
   pthread_mutex_lock(&door->lock);
   *out = door->counts;

@@ -60,6 +60,9 @@ void hv_door_free(hv_door *door); /* NULL is fine */
 /* A peer with an identity has called on the connection from this address; if it cannot be kept, it ends. Any thread. */
 void hv_door_know(hv_door *door, const hv_addr *from);
 
+/* Ends the connection from this address, if there is one. Any thread. */
+void hv_door_end(hv_door *door, const hv_addr *from);
+
 /* Any thread. */
 void hv_door_count(hv_door *door, hv_door_counts *out);
 
