@@ -21,6 +21,8 @@ from benchmarks.programs import CSRC, ROOT, last_json
 
 ATTACKER = CSRC / "build" / "rel" / "attacker"
 
+#: Processor time of the strangers in a second: they are elsewhere in truth, and take none from the peer.
+CORES = float(os.environ.get("SIEGE_CORES", 0.5))
 #: A peer that reads orders line by line, and answers each with a JSON object. It calls its first peer 10 times a second.
 PEER = """
 import json, os, sys, threading, time
@@ -179,7 +181,7 @@ class Scene:
     def strangers(self, seconds: float, keys: int, rate: float, seed: int, attacks: str = "", to: str = "") -> subprocess.Popen:
         """Begins to attack the node, or another address."""
         words = ["--to", to or self.node.where.split("/p2p/")[0], "--from", ",".join(self.networks.strangers), "--keys", str(keys)]
-        words += ["--seconds", f"{seconds:g}", "--rate", f"{rate:g}", "--seed", str(seed)] + (["--attacks", attacks] if attacks else [])
+        words += ["--seconds", f"{seconds:g}", "--rate", f"{rate:g}", "--seed", str(seed), "--cores", str(CORES)] + (["--attacks", attacks] if attacks else [])
         return subprocess.Popen([*Networks.within(self.networks.outside), str(ATTACKER), *words], stdout=subprocess.PIPE, text=True)
 
     def round_s(self) -> float:

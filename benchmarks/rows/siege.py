@@ -1,6 +1,6 @@
 """a peer under attack by 100 keys of 10 networks: memory, calls of a friend, newcomers, and rounds
 
-As root, with addresses that count as public. Each key sends 1 Mbit/s, and plays another attack of tests/siege/attacker.c every 5 s, chosen by a seed.
+As root, with addresses that count as public. Each key sends 1 Mbit/s, or all together what half a core sends (SIEGE_CORES), and plays another attack of tests/siege/attacker.c every 5 s, chosen by a seed.
 Rounds of the peer and its friend (SIEGE_MB of float32, 16) are set against rounds while the same strangers send as much to a sink, which reads it.
 growth: 256 MB to the growth of the peer's memory. newcomer: a second to the longest time until a newcomer has met the peer. `lost_calls` should be 0: calls
 of a friend that was alive before. SIEGE_SECONDS (300), SIEGE_KEYS, SIEGE_NETWORKS, SIEGE_RATE (bytes a second, for each key) and SIEGE_SEED choose others.

@@ -49,8 +49,18 @@ int attacks_pause(attacker *a, unsigned ms) {
   return sleep_until(a, hv_clock_us() + ms * UINT64_C(1000));
 }
 
+static uint64_t processor_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 int attacks_spend(attacker *a, size_t bytes) {
+  enum { SHORT_MS = 20 };
   a->sent += bytes;
+  while (a->cores > 0 && (double)processor_us() > a->cores * (double)(hv_clock_us() - a->first_us))
+    if (!attacks_pause(a, SHORT_MS))
+      return 0;
   return sleep_until(a, a->rate ? a->begun_us + a->sent * 1000000 / a->rate : 0);
 }
 
@@ -77,6 +87,8 @@ void attacks_play(const attack *which, attacker *a) {
   h2_key_init(&a->key, a->seed);
   hv_buf_init(&a->message, &a->key.mem, MESSAGE_MAX);
   memcpy(&a->rng.state, a->seed, sizeof a->rng.state);
+  if (!a->first_us)
+    a->first_us = hv_clock_us();
   a->begun_us = hv_clock_us() - (a->rate ? a->sent * 1000000 / a->rate : 0);
   do
     which->play(a);

@@ -17,13 +17,14 @@ typedef struct attacker {
   int insecure;      /* no TLS */
   uint64_t rate;     /* bytes per second; 0: as fast as it can */
   uint64_t until_us; /* when it ends (hv_clock_us) */
+  double cores;      /* processor time of the whole process for each second since the attack began, above which it waits; 0: any */
 
   /* Its results and its tools; zeros at first. */
   uint64_t sent, connected, refused; /* bytes; connections; connections that it did not get */
   h2_key key;
   check_rng rng;
-  uint64_t begun_us;
-  hv_buf message; /* a message that it sends again and again */
+  uint64_t begun_us, first_us; /* this attack; the first */
+  hv_buf message;              /* a message that it sends again and again */
 } attacker;
 
 typedef struct attack {

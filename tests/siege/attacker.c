@@ -2,7 +2,7 @@
  *
  *   attacker --to /ip4/A.B.C.D/tcp/PORT [--from A.B.C.D,...] [--attacks NAME,...] [--keys N] [--seconds S] [--rate BYTES] [--seed
  * N]
- *            [--each S] [--insecure]
+ *            [--each S] [--cores N] [--insecure]
  *   attacker --sink /ip4/A.B.C.D/tcp/PORT
  *   attacker --list
  *
@@ -32,7 +32,7 @@ typedef struct orders {
   const attack *names[NAMES_MAX];
   size_t n_names;
   unsigned keys, seed;
-  double seconds, each, rate;
+  double seconds, each, rate, cores;
   int insecure;
 } orders;
 
@@ -97,10 +97,11 @@ static void sink(const hv_addr *at) {
 }
 
 static void read_orders(orders *o, int argc, char **argv) {
-  static const struct option options[] = {{"to", 1, NULL, 't'},   {"from", 1, NULL, 'f'},    {"attacks", 1, NULL, 'a'},
-                                          {"keys", 1, NULL, 'k'}, {"seconds", 1, NULL, 's'}, {"rate", 1, NULL, 'r'},
-                                          {"seed", 1, NULL, 'n'}, {"each", 1, NULL, 'e'},    {"insecure", 0, NULL, 'i'},
-                                          {"sink", 1, NULL, 'w'}, {"list", 0, NULL, 'l'},    {NULL, 0, NULL, 0}};
+  static const struct option options[] = {{"to", 1, NULL, 't'},       {"from", 1, NULL, 'f'},    {"attacks", 1, NULL, 'a'},
+                                          {"keys", 1, NULL, 'k'},     {"seconds", 1, NULL, 's'}, {"rate", 1, NULL, 'r'},
+                                          {"seed", 1, NULL, 'n'},     {"each", 1, NULL, 'e'},    {"cores", 1, NULL, 'c'},
+                                          {"insecure", 0, NULL, 'i'}, {"sink", 1, NULL, 'w'},    {"list", 0, NULL, 'l'},
+                                          {NULL, 0, NULL, 0}};
   hv_addr to_sink;
   *o = (orders){.keys = 1, .seconds = 10, .each = 5};
   for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
@@ -128,6 +129,9 @@ static void read_orders(orders *o, int argc, char **argv) {
       break;
     case 'e':
       o->each = atof(optarg);
+      break;
+    case 'c':
+      o->cores = atof(optarg);
       break;
     case 'i':
       o->insecure = 1;
@@ -164,7 +168,11 @@ int main(int argc, char **argv) {
   for (unsigned i = 0; i < o.keys; i++) {
     soldier *s = &soldiers[i];
     *s = (soldier){.orders = &o, .ends_us = hv_clock_us() + (uint64_t)(o.seconds * 1e6)};
-    s->a = (attacker){.at = o.to, .rate = (uint64_t)o.rate, .insecure = o.insecure, .from = o.n_from ? o.from[i % o.n_from] : 0};
+    s->a = (attacker){.at = o.to,
+                      .rate = (uint64_t)o.rate,
+                      .cores = o.cores,
+                      .insecure = o.insecure,
+                      .from = o.n_from ? o.from[i % o.n_from] : 0};
     check_rng rng = {.state = (uint64_t)o.seed << 32 | (i + 1)};
     for (size_t j = 0; j < sizeof s->a.seed; j++)
       s->a.seed[j] = (uint8_t)check_random(&rng);
