@@ -8,6 +8,7 @@
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
 #   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
 #   make partition  a cable is pulled between two network namespaces (as root)
+#   make siege      strangers of ten networks attack a peer in every way at once (as root)
 #   make soak       a DHT of real processes, busy for five minutes: memory, files and threads stay flat (MINUTES=5)
 #   make book    docs/ and the READMEs as a book: build/site/index.html
 #   make pages   the pages that are made from docstrings, the C header and figures: run it after a change of those
@@ -42,7 +43,7 @@ check: deps
 	@$(CSRC) check
 
 # Each part takes half an hour on two cores, or less.
-PARTS := slow asan tsan fuzz comings seeds large churn partition soak wheel pythons grpc
+PARTS := slow asan tsan fuzz comings seeds large churn partition siege soak wheel pythons grpc
 test-long:
 	@$(if $(filter $(PARTS),$(PART)),$(MAKE) --no-print-directory long-$(PART),echo "say which: make test-long PART=$(firstword $(PARTS)); there are: $(PARTS)" && exit 2)
 long-slow: build browser
@@ -59,6 +60,7 @@ PLAY_seeds := csrc/build/swarm-fast average --nodes 12 --epochs 6 --seeds 1-2000
 PLAY_large := csrc/build/swarm-fast average --nodes 64 --epochs 50 --seeds 1-30
 long-churn: churn
 long-partition: partition
+long-siege: siege
 long-soak: soak
 long-wheel: wheel wheel-test
 long-pythons: pythons
@@ -66,6 +68,9 @@ long-grpc: test-grpc
 
 partition: build
 	@$(PY) -m pytest -q -s tests/partition/check_partition.py
+
+siege: build
+	@$(PY) -m pytest -q -s tests/partition/check_siege.py
 
 MINUTES ?= 5
 soak: build
@@ -132,4 +137,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test check test-long grpc test-grpc $(PARTS:%=long-%) partition churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo quickstart test check test-long grpc test-grpc $(PARTS:%=long-%) partition siege churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -28,11 +28,11 @@ static int holds_nothing(const hv_caller *account) {
   return 1;
 }
 
-static void sweep(hv_callers *callers, int all) {
+static void sweep(hv_callers *callers, int all, uint64_t now_us) {
   for (size_t b = 0; b < HV_CALLER_BUCKETS; b++)
     for (hv_caller **at = &callers->buckets[b]; *at;) {
       hv_caller *account = *at;
-      if (!all && !holds_nothing(account)) {
+      if (!all && (!holds_nothing(account) || account->called_us > now_us)) {
         at = &account->next;
         continue;
       }
@@ -42,11 +42,11 @@ static void sweep(hv_callers *callers, int all) {
 }
 
 void hv_callers_fini(hv_callers *callers) {
-  sweep(callers, 1);
+  sweep(callers, 1, 0);
 }
 
-void hv_callers_sweep(hv_callers *callers) {
-  sweep(callers, 0);
+void hv_callers_sweep(hv_callers *callers, uint64_t now_us) {
+  sweep(callers, 0, now_us);
 }
 
 static hv_caller *find(hv_callers *callers, const hv_peer_id *peer, uint64_t network) {
@@ -92,6 +92,26 @@ int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer,
   slip->peer = own;
   slip->network = network;
   return 1;
+}
+
+/* Each call uses up a part of a second, and `ahead` of them may be used up before their time. */
+static int pace(hv_caller *account, unsigned each_s, unsigned ahead, uint64_t now_us) {
+  uint64_t one = 1000000 / each_s, from = account->called_us > now_us ? account->called_us : now_us;
+  if (from + one > now_us + ahead * one)
+    return 0;
+  account->called_us = from + one;
+  return 1;
+}
+
+hv_pace hv_callers_pace(hv_slip *slip, int is_public, uint64_t now_us) {
+  enum { GOOD_PART = HV_LOOP_PEER_CALLS_AHEAD / 4 * (1000000 / HV_LOOP_PEER_CALLS_S) };
+  if (!slip->network)
+    return HV_PACE_CALLS;
+  if (!pace(slip->peer, HV_LOOP_PEER_CALLS_S, HV_LOOP_PEER_CALLS_AHEAD, now_us))
+    return HV_PACE_CUT_OFF;
+  if (!is_public || pace(slip->network, HV_LOOP_NETWORK_CALLS_S, HV_LOOP_NETWORK_CALLS_AHEAD, now_us))
+    return HV_PACE_CALLS;
+  return slip->peer->called_us > now_us + GOOD_PART ? HV_PACE_CUT_OFF : HV_PACE_REFUSED;
 }
 
 /* Of a network, or of the known peers (NULL): of the peer that yields most the oldest slip. */

@@ -1,9 +1,9 @@
 /* The places and bytes of this node that calls and streams of peers hold, with limits by peer, by network and for all.
  *
  * Room: net (uses core/peer, guests, ring). Used by calls, streams and lanes.
- * Owner: hv_loop. An account that holds nothing is freed by the next hv_callers_sweep; a slip belongs to its call.
- * Thread: the hive thread.
- * Limits: HV_LOOP_CALLS_MAX and those below it in loop.h. A stranger, a peer that core does not know, counts by its network too
+ * Owner: hv_loop. An account that holds nothing, and has not called for a while, is freed by the next hv_callers_sweep; a slip
+ * belongs to its call. Thread: the hive thread. Limits: HV_LOOP_CALLS_MAX and those below it in loop.h. A stranger, a peer that
+ * core does not know, counts by its network too
  * (/24 of IPv4, /48 of IPv6), and all strangers leave a quarter of the whole to peers that core knows.
  */
 #ifndef HV_NET_CALLERS_H
@@ -30,6 +30,7 @@ typedef struct hv_caller {
   uint64_t network;       /* 0: of a peer */
   size_t held[HV_CALLER_KINDS];
   size_t yields[HV_CALLER_KINDS]; /* of those, what may be taken away */
+  uint64_t called_us;             /* up to then its calls use up what a stranger may call */
   uint64_t from;                  /* of a peer: number of the connection it called on last (guests.h); 0: none yet */
 } hv_caller;
 
@@ -63,6 +64,10 @@ void hv_callers_fini(hv_callers *callers);
 void hv_slip_init(hv_slip *slip, void (*make_way)(hv_slip *slip));
 /* Opens a slip for a call of this peer from that address. False: no memory. */
 int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, int is_known);
+/* Counts a call that begins now. A stranger that calls too often is cut off; a call of a network with too many is refused, if the
+ * network is public, and its peer is cut off if it has made a good part of them. */
+typedef enum hv_pace { HV_PACE_CALLS, HV_PACE_REFUSED, HV_PACE_CUT_OFF } hv_pace;
+hv_pace hv_callers_pace(hv_slip *slip, int is_public, uint64_t now_us);
 /* Takes n of one kind. False: a limit is reached. Then *goes is the slip that has to leave before another try, of the peer that
  * yields most in the network that yields most, and there the oldest; NULL: there is none, and the caller is refused. */
 int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n, hv_slip **goes);
@@ -74,7 +79,7 @@ void hv_callers_give(hv_callers *callers, hv_slip *slip, hv_caller_kind kind);
 /* Gives back all that it holds. It may hold nothing. */
 void hv_callers_leave(hv_callers *callers, hv_slip *slip);
 
-/* Frees the accounts that hold nothing. */
-void hv_callers_sweep(hv_callers *callers);
+/* Frees the accounts that hold nothing and whose calls are used up no more. */
+void hv_callers_sweep(hv_callers *callers, uint64_t now_us);
 
 #endif

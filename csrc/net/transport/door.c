@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS = 64, ACCEPTS = 64, LOOK_MS = 250, BELL = -1 };
+enum { EVENTS = 64, ACCEPTS = 64, LOOK_MS = 250, TURN_US = 1000000 / HV_DOOR_HANDSHAKES, BELL = -1 };
 
 struct hv_door {
   hv_mem *mem;
@@ -28,6 +28,7 @@ struct hv_door {
   int spare; /* a descriptor that is given up to accept, and close, a connection when there are no others */
   int listeners[HV_DOOR_LISTEN_MAX];
   size_t n_listeners;
+  uint64_t turn_us;        /* up to then the handshakes that have begun use up what is allowed */
   uint64_t rests_until_us; /* until then no listener is watched; 0: all are */
   pthread_t thread;
   int open;
@@ -55,8 +56,16 @@ static int64_t tag_of_guest(const hv_door *door, size_t place) {
   return (int64_t)(door->guests.places[place].serial & INT32_MAX) << PLACE_BITS | (int64_t)place;
 }
 
+static void listen_for(hv_door *door, size_t place, uint32_t events) {
+  struct epoll_event event = {.events = events, .data.u64 = (uint64_t)tag_of_guest(door, place)};
+  epoll_ctl(door->epoll, EPOLL_CTL_MOD, door->guests.places[place].fd, &event);
+}
+
+/* Its events end by EPOLL_CTL_DEL alone: a close leaves them on while the taker has the socket, and its hang-up would be told
+ * without a pause. */
 static void send_off(hv_door *door, size_t place, int shut) {
   int fd = door->guests.places[place].fd;
+  epoll_ctl(door->epoll, EPOLL_CTL_DEL, fd, NULL);
   if (shut)
     shutdown(fd, SHUT_RDWR);
   close(fd);
@@ -90,11 +99,21 @@ static void hand_over(hv_door *door, size_t place) {
     return;
   }
   guest->fd = watched;
-  guest->spoke = 1;
   door->counts.taken++;
   pthread_mutex_unlock(&door->lock);
   door->take(door->arg, fd);
   pthread_mutex_lock(&door->lock);
+}
+
+/* Those that wait and whose turn has come. Guests end meanwhile, because `take` is called without the lock. */
+static void hand_over_some(hv_door *door, uint64_t now) {
+  uint64_t ahead = UINT64_C(1) * HV_DOOR_HANDSHAKES_AHEAD * TURN_US;
+  if (door->turn_us + ahead < now)
+    door->turn_us = now - ahead;
+  while (door->guests.waiting && door->turn_us + TURN_US <= now) {
+    door->turn_us += TURN_US;
+    hand_over(door, hv_guests_next(&door->guests));
+  }
 }
 
 /* Looks what a guest has said that was not handed over yet. */
@@ -108,7 +127,8 @@ static void hear(hv_door *door, size_t place) {
   if (needs == 0) {
     int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
-    hand_over(door, place);
+    listen_for(door, place, 0); /* its end alone */
+    hv_guests_wait(&door->guests, place);
   } else if (needs > 0) {
     int enough = (int)needs; /* it is not told before */
     setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &enough, sizeof enough);
@@ -125,14 +145,14 @@ static void hear_of(hv_door *door, int64_t tag, uint32_t events) {
     return;
   if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
     send_off(door, place, 0);
-  else if (!guest->spoke)
+  else if (!guest->spoke && !guest->waits)
     hear(door, place);
 }
 
 static void send_silent_ones_off(hv_door *door, uint64_t now) {
   for (size_t i = 0; i < door->guests.n && door->guests.in[HV_GUEST_NEW]; i++) {
     const hv_guest *guest = &door->guests.places[i];
-    if (guest->state == HV_GUEST_NEW && !guest->spoke && now - guest->since_us > door->greeting_us) {
+    if (guest->state == HV_GUEST_NEW && !guest->spoke && !guest->waits && now - guest->since_us > door->greeting_us) {
       door->counts.silent++;
       send_off(door, i, 1);
     }
@@ -232,6 +252,8 @@ static void tell(hv_door *door, uint64_t now) {
 }
 
 static int wait_ms(const hv_door *door) {
+  if (door->guests.waiting)
+    return 1 + TURN_US / 1000;
   return door->guests.in[HV_GUEST_NEW] || door->rests_until_us || turned_away(door) != door->told ? LOOK_MS : -1;
 }
 
@@ -253,6 +275,7 @@ static void *keep(void *arg) {
         accept_some(door, door->listeners[-2 - what]);
     }
     uint64_t now = hv_clock_us();
+    hand_over_some(door, now);
     send_silent_ones_off(door, now);
     end_rest(door, now);
     tell(door, now);
@@ -356,6 +379,16 @@ void hv_door_know(hv_door *door, const hv_addr *from) {
       hv_guests_know(&door->guests, place, hv_clock_us());
     else
       send_off(door, place, 1);
+  }
+  pthread_mutex_unlock(&door->lock);
+}
+
+void hv_door_end(hv_door *door, const hv_addr *from) {
+  pthread_mutex_lock(&door->lock);
+  size_t place = hv_guests_find(&door->guests, hv_guest_key(from));
+  if (place < door->guests.n) {
+    door->counts.ended++;
+    send_off(door, place, 1);
   }
   pthread_mutex_unlock(&door->lock);
 }

@@ -6,8 +6,9 @@
  * Thread: hv_door_open starts one, on which `take` is called. The other functions belong to the owner, but for those
  * marked "any thread".
  * Limits: HV_DOOR_* below, by network as guests.h says; a connection that says nothing goes after greeting_ms, and one
- * on which no peer has called when others want its place. Each connection costs two file descriptors. Where the process has none
- * left, connections are accepted and closed. Errors: what was refused is logged, with the number, at most once in HV_DOOR_LOG_MS.
+ * on which no peer has called when others want its place. Where more begin than HV_DOOR_HANDSHAKES, networks take turns. Each
+ * connection costs two file descriptors. Where the process has none left, connections are accepted and closed. Errors: what was
+ * refused is logged, with the number, at most once in HV_DOOR_LOG_MS.
  */
 #ifndef HV_NET_DOOR_H
 #define HV_NET_DOOR_H
@@ -18,7 +19,9 @@
 #define HV_DOOR_LISTEN_MAX 16
 #define HV_DOOR_NEW 256
 #define HV_DOOR_NEW_OF_ONE 128
-#define HV_DOOR_KNOWN 2048 /* of one network half as many */
+#define HV_DOOR_KNOWN 2048          /* of one network half as many */
+#define HV_DOOR_HANDSHAKES 128      /* handed over in a second, because each costs milliseconds of a processor */
+#define HV_DOOR_HANDSHAKES_AHEAD 64 /* of those, at once after a rest */
 #define HV_DOOR_LOG_MS 10000
 #define HV_DOOR_FILES_MAX 65536
 
@@ -56,6 +59,9 @@ void hv_door_free(hv_door *door); /* NULL is fine */
 
 /* A peer with an identity has called on the connection from this address; if it cannot be kept, it ends. Any thread. */
 void hv_door_know(hv_door *door, const hv_addr *from);
+
+/* Ends the connection from this address, if there is one. Any thread. */
+void hv_door_end(hv_door *door, const hv_addr *from);
 
 /* Any thread. */
 void hv_door_count(hv_door *door, hv_door_counts *out);

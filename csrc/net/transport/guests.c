@@ -114,6 +114,36 @@ void hv_guests_know(hv_guests *guests, size_t place, uint64_t now_us) {
   guests->places[place].since_us = now_us;
 }
 
+void hv_guests_wait(hv_guests *guests, size_t place) {
+  guests->waiting += !guests->places[place].waits;
+  guests->places[place].waits = 1;
+}
+
+static void wait_no_more(hv_guests *guests, hv_guest *guest) {
+  guests->waiting -= guest->waits != 0;
+  guest->waits = 0;
+}
+
+static int goes_before(const hv_guests *guests, const hv_guest *a, const hv_guest *b) {
+  uint64_t turn_a = guests->accounts[a->account].turn, turn_b = guests->accounts[b->account].turn;
+  return turn_a != turn_b ? turn_a < turn_b : (int32_t)(a->serial - b->serial) > 0;
+}
+
+size_t hv_guests_next(hv_guests *guests) {
+  hv_guest *next = NULL;
+  for (size_t i = 0; guests->waiting && i < guests->n; i++) {
+    hv_guest *guest = &guests->places[i];
+    if (guest->waits && (!next || goes_before(guests, guest, next)))
+      next = guest;
+  }
+  if (!next)
+    return guests->n;
+  wait_no_more(guests, next);
+  next->spoke = 1;
+  guests->accounts[next->account].turn = ++guests->turns;
+  return (size_t)(next - guests->places);
+}
+
 size_t hv_guests_find(const hv_guests *guests, uint64_t key) {
   for (size_t i = 0; i < guests->n; i++)
     if (guests->places[i].state != HV_GUEST_NONE && guests->places[i].key == key)
@@ -124,6 +154,7 @@ size_t hv_guests_find(const hv_guests *guests, uint64_t key) {
 void hv_guests_leave(hv_guests *guests, size_t place) {
   hv_guest *guest = &guests->places[place];
   hv_guest_account *account = &guests->accounts[guest->account];
+  wait_no_more(guests, guest);
   move(guests, guest, HV_GUEST_NONE);
   account->in[HV_GUEST_NONE] = guests->in[HV_GUEST_NONE] = 0; /* nobody counts those who left */
   if (!account->in[HV_GUEST_NEW] && !account->in[HV_GUEST_KNOWN])

@@ -21,7 +21,8 @@ typedef enum hv_guest_state {
 typedef struct hv_guest {
   hv_guest_state state;
   int fd;
-  int spoke; /* its first message has come, and it was handed over */
+  int waits; /* its first message has come, and its turn has not */
+  int spoke; /* it was handed over */
   uint32_t account;
   uint32_t serial;   /* no other guest of this door has it */
   uint64_t key;      /* of its address and port */
@@ -30,6 +31,7 @@ typedef struct hv_guest {
 
 typedef struct hv_guest_account {
   uint64_t network; /* 0: free */
+  uint64_t turn;    /* number of the last turn that one of its guests had; 0: none yet */
   uint32_t in[HV_GUEST_STATES];
 } hv_guest_account;
 
@@ -45,6 +47,8 @@ typedef struct hv_guests {
   hv_guest_account *accounts; /* as many */
   size_t in[HV_GUEST_STATES];
   uint32_t serial; /* the last one's */
+  size_t waiting;  /* guests whose turn has not come */
+  uint64_t turns;  /* so far */
 } hv_guests;
 
 hv_status hv_guests_init(hv_guests *guests, hv_mem *mem, const hv_guest_limits *limits); /* HV_NOMEM */
@@ -65,6 +69,11 @@ long hv_guests_make_room(const hv_guests *guests, hv_guest_state state, uint64_t
 /* Takes a place for a new guest. There is one after hv_guests_make_room, and after the guest that it named has left. */
 size_t hv_guests_enter(hv_guests *guests, const hv_addr *from, int fd, uint64_t now_us);
 void hv_guests_know(hv_guests *guests, size_t place, uint64_t now_us);
+/* Its first message has come: it waits for its turn. */
+void hv_guests_wait(hv_guests *guests, size_t place);
+/* Gives a turn to the network whose last turn is longest ago, and returns the place of its newest guest that waits, because the
+ * oldest make way for others; guests->n: none waits. */
+size_t hv_guests_next(hv_guests *guests);
 /* The place of the guest with that key; guests->n: there is none. */
 size_t hv_guests_find(const hv_guests *guests, uint64_t key);
 void hv_guests_leave(hv_guests *guests, size_t place);

@@ -272,7 +272,7 @@ static void run_timers(hv_loop *loop) {
   hv_links_tick(loop);
   hv_calls_tick(loop);
   hv_streams_tick(loop);
-  hv_callers_sweep(&loop->callers);
+  hv_callers_sweep(&loop->callers, now);
 }
 
 static void turn(hv_loop *loop, uint64_t until_us) {

@@ -30,7 +30,7 @@ static void desk_close(desk *d) {
   for (int kind = 0; kind < HV_CALLER_KINDS; kind++)
     assert_int_equal(d->callers.held[kind] + d->callers.strange[kind], 0);
   assert_true(hv_ring_empty(&d->callers.yielding));
-  hv_callers_sweep(&d->callers);
+  hv_callers_sweep(&d->callers, UINT64_MAX);
   assert_int_equal(atomic_load(&d->mem.blocks), 0);
 }
 
@@ -71,6 +71,46 @@ static void a_peer_has_its_limit_of_each_kind(void **state) {
   assert_int_equal(fill(d, HV_CALLER_CALLS, 1, 1, 1, 0), HV_LOOP_PEER_CALLS_MAX);
   assert_int_equal(fill(d, HV_CALLER_STREAMS, 1, 1, 1, 1), HV_LOOP_PEER_STREAMS_MAX);
   assert_int_equal(fill(d, HV_CALLER_BYTES, 1 << 20, 1, 1, 0), HV_LOOP_PEER_BYTES_MAX >> 20);
+  desk_close(d);
+}
+
+static size_t calls_until(desk *d, uint8_t peer, uint8_t network, uint64_t now_us, hv_pace *end) {
+  size_t calls = 0;
+  hv_slip *slip = admit(d, peer, network, 0);
+  while ((*end = hv_callers_pace(slip, 1, now_us)) == HV_PACE_CALLS)
+    calls++;
+  return calls;
+}
+
+static void strangers_that_call_too_often_are_cut_off(void **state) {
+  (void)state;
+  desk *d = desk_open();
+  const uint64_t now = 5000000;
+  hv_pace end;
+  assert_int_equal(calls_until(d, 1, 1, now, &end), HV_LOOP_PEER_CALLS_AHEAD);
+  assert_int_equal(end, HV_PACE_CUT_OFF);
+  hv_callers_sweep(&d->callers, now); /* the account stays */
+  assert_int_equal(calls_until(d, 1, 1, now, &end), 0);
+  assert_int_equal(calls_until(d, 1, 1, now + 1000000, &end), HV_LOOP_PEER_CALLS_S);
+  hv_slip *known = admit(d, 9, 1, 1);
+  for (int i = 0; i < 100000; i++)
+    assert_int_equal(hv_callers_pace(known, 1, now), HV_PACE_CALLS);
+  desk_close(d);
+}
+
+static void network_that_calls_too_often_loses_its_loudest(void **state) {
+  (void)state;
+  desk *d = desk_open();
+  const uint64_t now = 5000000;
+  hv_pace end;
+  assert_int_equal(calls_until(d, 1, 1, now, &end) + calls_until(d, 2, 1, now, &end), HV_LOOP_NETWORK_CALLS_AHEAD);
+  assert_int_equal(calls_until(d, 3, 1, now, &end), 0);
+  assert_int_equal(end, HV_PACE_REFUSED); /* it has hardly called */
+  assert_int_equal(calls_until(d, 2, 1, now + 1000, &end), 0);
+  assert_int_equal(end, HV_PACE_CUT_OFF);
+  assert_int_equal(calls_until(d, 4, 2, now, &end), HV_LOOP_PEER_CALLS_AHEAD); /* another network */
+  hv_slip *private = admit(d, 5, 1, 0);
+  assert_int_equal(hv_callers_pace(private, 0, now), HV_PACE_CALLS);
   desk_close(d);
 }
 
@@ -219,7 +259,7 @@ static void sums_stay_right_under_random_calls(void **state) {
       hv_callers_leave(&d->callers, slip);
     }
     if (round % 100 == 0) {
-      hv_callers_sweep(&d->callers);
+      hv_callers_sweep(&d->callers, UINT64_MAX);
       check_sums(d);
     }
   }
@@ -245,10 +285,16 @@ static void caller_is_refused_without_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_peer_has_its_limit_of_each_kind),        cmocka_unit_test(keys_of_one_network_share_its_limit),
-      cmocka_unit_test(a_quarter_is_kept_for_known_peers),        cmocka_unit_test(the_oldest_of_the_largest_crowd_makes_way),
-      cmocka_unit_test(newcomer_is_refused_where_nobody_greets),  cmocka_unit_test(answers_make_way_for_other_networks_alone),
-      cmocka_unit_test(known_peers_make_way_for_those_with_less), cmocka_unit_test(sums_stay_right_under_random_calls),
+      cmocka_unit_test(a_peer_has_its_limit_of_each_kind),
+      cmocka_unit_test(strangers_that_call_too_often_are_cut_off),
+      cmocka_unit_test(network_that_calls_too_often_loses_its_loudest),
+      cmocka_unit_test(keys_of_one_network_share_its_limit),
+      cmocka_unit_test(a_quarter_is_kept_for_known_peers),
+      cmocka_unit_test(the_oldest_of_the_largest_crowd_makes_way),
+      cmocka_unit_test(newcomer_is_refused_where_nobody_greets),
+      cmocka_unit_test(answers_make_way_for_other_networks_alone),
+      cmocka_unit_test(known_peers_make_way_for_those_with_less),
+      cmocka_unit_test(sums_stay_right_under_random_calls),
       cmocka_unit_test(caller_is_refused_without_memory),
   };
   return cmocka_run_group_tests_name("callers", tests, NULL, NULL);

@@ -298,6 +298,45 @@ static void places_come_back_when_connections_end(void **state) {
   assert_int_equal(atomic_load(&mem.used), 0);
 }
 
+static uint64_t processor_ms(void) {
+  struct timespec t;
+  assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+  return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void keep_socket(void *arg, int fd) {
+  atomic_store((atomic_int *)arg, fd);
+}
+
+/* Epoll tells the hang-up of a socket as long as anybody has it open: the door took it off too late, and never rested again. */
+static void connection_that_ended_costs_no_time_while_it_is_open(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_door *door;
+  uint16_t port = 0;
+  atomic_int taken = -1;
+  hv_addr here = {.kind = HV_ADDR_IP4, .host.ip = {127, 0, 0, 1}};
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_door_config config = {.mem = &mem, .greeting_ms = 5000, .insecure = 1, .take = keep_socket, .arg = &taken};
+  assert_int_equal(hv_door_new(&config, &door, NULL), HV_OK);
+  assert_int_equal(hv_door_listen(door, &here, &port, NULL), HV_OK);
+  assert_int_equal(hv_door_open(door, NULL), HV_OK);
+  int fd = dial_from(0, port);
+  static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  assert_int_equal(send(fd, preface, sizeof preface - 1, MSG_NOSIGNAL), sizeof preface - 1);
+  for (int ms = 0; ms < 5000 && atomic_load(&taken) < 0; ms += 10)
+    pass_ms(10);
+  assert_true(atomic_load(&taken) >= 0);
+  shutdown(atomic_load(&taken), SHUT_WR);
+  close(fd); /* both ways are closed now: a hang-up */
+  counts_when(door, 0, 0);
+  uint64_t before = processor_ms();
+  pass_ms(1000);
+  assert_in_range(processor_ms() - before, 0, 250);
+  close(atomic_load(&taken));
+  hv_door_free(door);
+}
+
 static void the_file_limit_is_raised_and_never_lowered(void **state) {
   (void)state;
   struct rlimit before, low, after;
@@ -326,6 +365,7 @@ int main(void) {
       cmocka_unit_test(other_protocols_do_not_get_in),
       cmocka_unit_test(process_without_files_hears_again_when_it_has_some),
       cmocka_unit_test(door_that_lost_its_spare_file_hears_again),
+      cmocka_unit_test(connection_that_ended_costs_no_time_while_it_is_open),
       cmocka_unit_test(the_file_limit_is_raised_and_never_lowered),
   };
   return cmocka_run_group_tests_name("door", tests, NULL, NULL);

@@ -151,6 +151,28 @@ static void accounts_never_run_out_and_places_come_back(void **state) {
   room_close(&r);
 }
 
+static void networks_take_turns_and_their_newest_go_first(void **state) {
+  (void)state;
+  room r;
+  room_open(&r);
+  size_t first = enter(&r, 1, 1), second = enter(&r, 1, 2), third = enter(&r, 1, 3), other = enter(&r, 2, 4);
+  size_t none = r.guests.n;
+  assert_int_equal(hv_guests_next(&r.guests), none); /* nobody has spoken */
+  hv_guests_wait(&r.guests, first);
+  hv_guests_wait(&r.guests, second);
+  hv_guests_wait(&r.guests, third);
+  hv_guests_wait(&r.guests, third); /* counts once */
+  assert_int_equal(hv_guests_next(&r.guests), third);
+  hv_guests_wait(&r.guests, other);
+  assert_int_equal(hv_guests_next(&r.guests), other); /* its network has had no turn yet */
+  hv_guests_leave(&r.guests, second);
+  assert_int_equal(r.guests.waiting, 1);
+  assert_int_equal(hv_guests_next(&r.guests), first);
+  assert_int_equal(hv_guests_next(&r.guests), none);
+  assert_int_equal(r.guests.waiting, 0);
+  room_close(&r);
+}
+
 static void unserved_protocols_are_refused(void **state) {
   (void)state;
   static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -186,6 +208,7 @@ int main(void) {
       cmocka_unit_test(known_peers_give_way_to_smaller_networks_only),
       cmocka_unit_test(guests_in_networks_of_their_own_stay),
       cmocka_unit_test(accounts_never_run_out_and_places_come_back),
+      cmocka_unit_test(networks_take_turns_and_their_newest_go_first),
       cmocka_unit_test(unserved_protocols_are_refused),
   };
   return cmocka_run_group_tests_name("guests", tests, NULL, NULL);
