@@ -1,5 +1,6 @@
 #include "core/node.h"
 
+#include "core/peers/moves.h"
 #include "core/peers/standing.h"
 
 #include <string.h>
@@ -293,12 +294,29 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     hv_match_opened(&node->matches, event);
 }
 
-static void start_dht(hv_node *node, const hv_event *event) {
+/* This node's addresses, in its card: those that the program announces, else those where it listens. */
+static const hv_card *learn_addrs(hv_node *node, const hv_event *event) {
+  if (node->config.n_announce == 0)
+    hv_moves_set_addrs(&node->peers, event->addrs, event->n_addrs);
   const hv_card *me = &node->peers.config.me;
-  const hv_addr *addrs = me->n_addrs ? me->addrs : event->addrs; /* what the program announces, or where it listens */
-  size_t n_addrs = me->n_addrs ? me->n_addrs : event->n_addrs;
-  hv_dht_start(node->dht, addrs, n_addrs);
-  hv_state_start(node->state, addrs, n_addrs);
+  if (node->config.announces)
+    node->config.announces(node->config.arg, me->addrs, me->n_addrs);
+  return me;
+}
+
+static void start(hv_node *node, const hv_event *event) {
+  const hv_card *me = learn_addrs(node, event);
+  hv_dht_start(node->dht, me->addrs, me->n_addrs);
+  hv_state_start(node->state, me->addrs, me->n_addrs);
+  hv_peers_start_asking(&node->peers, event);
+}
+
+/* This machine has other addresses, or slept: all peers hear from it now. */
+static void moved(hv_node *node, const hv_event *event) {
+  const hv_card *me = learn_addrs(node, event);
+  hv_dht_set_addrs(node->dht, me->addrs, me->n_addrs);
+  hv_state_start(node->state, me->addrs, me->n_addrs);
+  hv_moves_network(&node->peers);
 }
 
 void hv_node_step(void *self, const hv_event *event) {
@@ -309,11 +327,11 @@ void hv_node_step(void *self, const hv_event *event) {
     return;
   switch (event->kind) {
   case HV_EVENT_START:
-    start_dht(node, event);
-    if (node->config.n_announce == 0)
-      hv_peers_start_asking(&node->peers, event);
-    else
-      hv_peers_start_asking(&node->peers, &(hv_event){.kind = HV_EVENT_START, .now_us = event->now_us});
+    start(node, event);
+    return;
+  case HV_EVENT_NETWORK:
+    if (!node->stopping)
+      moved(node, event);
     return;
   case HV_EVENT_REQUEST:
     asked(node, event);

@@ -35,6 +35,7 @@ typedef struct hv_node_config {
   hv_dht_config dht;          /* me and client_mode are filled in */
   hv_state_config state;      /* the same */
   void (*changed)(void *arg); /* called within a step when peers came or went, or a parcel arrived; may be NULL */
+  void (*announces)(void *arg, const hv_addr *addrs, size_t n_addrs); /* within a step: this node's addresses now; may be NULL */
   void *arg;
 } hv_node_config;
 
