@@ -5,6 +5,7 @@
  */
 #include "net/clock.h"
 #include "net/hive/hive_inner.h"
+#include "net/hive/opening.h"
 #include "net/identity.h"
 #include "net/transport/door.h"
 #include "net/transport/grpc.h"
@@ -38,6 +39,7 @@ struct hv_hive {
   hv_node *node;
   hv_addr announce[HV_CARD_ADDRS_MAX];
   size_t n_announce;
+  hv_opening opening;
   pthread_mutex_t addrs_lock; /* of the two below */
   hv_addr addrs[HV_CARD_ADDRS_MAX];
   size_t n_addrs;
@@ -171,6 +173,10 @@ static void announces(void *arg, const hv_addr *addrs, size_t n_addrs) {
   hive->n_addrs = n_addrs < HV_CARD_ADDRS_MAX ? n_addrs : HV_CARD_ADDRS_MAX;
   memcpy(hive->addrs, addrs, hive->n_addrs * sizeof *addrs);
   pthread_mutex_unlock(&hive->addrs_lock);
+}
+
+static void moved(void *arg) {
+  hv_opening_again(&((hv_hive *)arg)->opening);
 }
 
 /* ---- peers ---- */
@@ -581,6 +587,7 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
       .dht = dht_settings(&config->dht),
       .changed = node_changed,
       .announces = announces,
+      .moved = moved,
       .arg = hive,
   };
   hv_status status = hv_node_new(hv_loop_env(hive->loop), &node, &hive->node);
@@ -683,17 +690,10 @@ static void free_hive(hv_hive *hive) {
   release_insides(hive->insides);
   pthread_mutex_destroy(&hive->stopping);
   pthread_mutex_destroy(&hive->addrs_lock);
+  hv_opening_fini(&hive->opening);
   hv_mem *mem = hive->mem;
   hv_mem_free(hive);
   hv_mem_drop(mem);
-}
-
-const char *hv_grpc_version(void) {
-  return hv_grpc_loaded();
-}
-
-void hv_hive_quiet(void) {
-  hv_grpc_hush_first();
 }
 
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err) {
@@ -712,6 +712,7 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   hive->pid = getpid();
   pthread_mutex_init(&hive->stopping, NULL);
   pthread_mutex_init(&hive->addrs_lock, NULL);
+  hv_opening_init(&hive->opening);
   parsed listen = {0}, announce = {0}, initial = {0};
   hive->log = hv_log_new(mem, LOG_RECORDS, config->log_level);
   hive->insides = hv_mem_zalloc(mem, sizeof *hive->insides);
@@ -738,6 +739,8 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   hv_mem_free(initial.targets);
   if (status == HV_OK) {
     tell_where(hive, config->insecure);
+    if (config->open_port && !hive->n_announce)
+      hv_opening_start(&hive->opening, hive->mem, hive->log, hive->loop, hive->addrs, hive->n_addrs);
     *out = hive;
   } else
     free_hive(hive);
@@ -751,7 +754,7 @@ hv_status hv_hive_stop(hv_hive *hive) {
     return HV_STATE; /* it would wait for itself */
   pthread_mutex_lock(&hive->stopping);
   if (!hive->stopped)
-    hv_loop_stop(hive->loop); /* the hive thread has ended all ops */
+    hv_loop_stop(hive->loop), hv_opening_stop(&hive->opening); /* the hive thread has ended all ops */
   hive->stopped = 1;
   pthread_mutex_unlock(&hive->stopping);
   return HV_OK;
@@ -777,6 +780,12 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max) {
   if (is_mine)
     pthread_mutex_unlock(&hive->addrs_lock);
   return n;
+}
+
+void hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]) {
+  out[0] = 0;
+  if (hv_hive_usable(hive) == HV_OK)
+    hv_opening_text(&hive->opening, out);
 }
 
 hv_log *hv_hive_log(hv_hive *hive) {
