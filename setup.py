@@ -50,6 +50,12 @@ def pkg_config(option: str, prefix: str) -> list:
     return [word[len(prefix) :] for word in output.split() if word.startswith(prefix)]
 
 
+def port_libraries() -> list:
+    """The libraries that open ports at a gateway, if the C library was built with them."""
+    output = subprocess.run(["make", "-s", "--no-print-directory", "-C", "csrc", "port-libs"], check=True, capture_output=True, text=True).stdout
+    return [word.removeprefix("-l") for word in output.split()]
+
+
 class Build(build_ext):
     def run(self) -> None:
         super().run()
@@ -65,6 +71,7 @@ class Build(build_ext):
             extension.include_dirs += pkg_config("--cflags-only-I", "-I")
             extension.library_dirs += pkg_config("--libs-only-L", "-L")
             extension.extra_link_args += pkg_config("--libs-only-other", "")
+            extension.libraries += port_libraries()
         super().build_extensions()
 
     def build_lowrank(self) -> None:

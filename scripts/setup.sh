@@ -57,6 +57,8 @@ missing_packages() {
   for library in grpc:libgrpc-dev libprotobuf-c:libprotobuf-c-dev libcrypto:libssl-dev libxxhash:libxxhash-dev cmocka:libcmocka-dev; do
     pkg-config --exists "${library%%:*}" 2>/dev/null || echo "${library#*:}"
   done
+  [ -e /usr/include/miniupnpc/miniupnpc.h ] || echo libminiupnpc-dev
+  [ -e /usr/include/natpmp.h ] || echo libnatpmp-dev
   find_python >/dev/null || echo python3-dev python3-venv
 }
 

@@ -46,7 +46,7 @@ static int path_or_none(PyObject *object, void *out) {
 
 typedef struct arguments {
   PyObject *listen, *announce, *initial_peers, *identity_path, *dht;
-  int client_mode, insecure, keep_file_limit;
+  int client_mode, insecure, keep_file_limit, open_port;
   unsigned lowest, highest; /* versions of the protocol */
   Py_ssize_t pool_threads, memory_limit;
   int log_level;
@@ -54,13 +54,14 @@ typedef struct arguments {
 
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
   static const char *const names[] = {
-      "listen",       "announce",  "initial_peers", "identity_path",   "client_mode", "insecure", "pool_threads",
-      "memory_limit", "log_level", "dht",           "keep_file_limit", "versions",    NULL};
+      "listen",       "announce",  "initial_peers", "identity_path",   "client_mode", "insecure",  "pool_threads",
+      "memory_limit", "log_level", "dht",           "keep_file_limit", "versions",    "open_port", NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II):Node", (char **)names, &PyTuple_Type, &out->listen,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II)p:Node", (char **)names, &PyTuple_Type, &out->listen,
                                    &PyTuple_Type, &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none,
                                    &out->identity_path, &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit,
-                                   &out->log_level, &PyDict_Type, &out->dht, &out->keep_file_limit, &out->lowest, &out->highest))
+                                   &out->log_level, &PyDict_Type, &out->dht, &out->keep_file_limit, &out->lowest, &out->highest,
+                                   &out->open_port))
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
@@ -112,6 +113,7 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                            .pool_threads = (unsigned)given.pool_threads,
                            .memory_limit = (size_t)given.memory_limit,
                            .keep_file_limit = given.keep_file_limit,
+                           .open_port = given.open_port,
                            .log_level = (hv_log_level)given.log_level,
                            .versions = {given.lowest, given.highest, 0},
                            .identity_path = given.identity_path ? PyBytes_AsString(given.identity_path) : NULL};
@@ -192,6 +194,16 @@ static PyObject *node_addresses(PyObject *object, void *closure) {
     Py_XDECREF(item);
   }
   return list;
+}
+
+static PyObject *node_port(PyObject *object, void *closure) {
+  bind_node *self = (bind_node *)object;
+  char text[HV_PORT_TEXT_MAX];
+  (void)closure;
+  if (bind_node_check(self) < 0)
+    return NULL;
+  hv_hive_port(self->hive, text);
+  return PyUnicode_FromString(text);
 }
 
 /* ---- the results of its futures ---- */
@@ -386,6 +398,7 @@ static const PyMethodDef methods[] = {
 
 static const PyGetSetDef properties[] = {{"peer_id", node_peer_id, NULL, "This node's peer ID.", NULL},
                                          {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
+                                         {"port", node_port, NULL, "What the gateway said about this node's port.", NULL},
                                          {NULL, NULL, NULL, NULL, NULL}};
 
 /* No tp_dealloc: the one that Python gives a heap type calls the finalizer, then frees. */

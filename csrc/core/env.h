@@ -162,6 +162,7 @@ typedef enum hv_event_kind {
   HV_EVENT_PEER_DOWN,     /* peer, text: a connection that this node opened to the peer broke; the peer may still live */
   HV_EVENT_COMMAND,       /* command: a request of the program that owns this node */
   HV_EVENT_STOP,          /* time for goodbyes: soon after this the world ends */
+  HV_EVENT_NETWORK,       /* this machine's network has changed, or it slept; addrs/n_addrs: where this node listens now */
   HV_EVENT_KINDS
 } hv_event_kind;
 

@@ -62,6 +62,7 @@ typedef enum hv_msg_kind {
   HV_MSG_FOUNDS,        /* reply: a FOUND for each, or for as many as fit */
   HV_MSG_DEPART,        /* request and (empty) reply: the sender leaves a key, a round or a run */
   HV_MSG_STATE_WANTED,  /* request: a joiner wants a state; reply: the number of the state that is given (core/state/demand.h) */
+  HV_MSG_DIAL,          /* request: call the sender back at an address; reply: whether that was possible (core/peers/reach.h) */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -298,6 +299,12 @@ typedef struct hv_msg_depart {
   uint32_t run;                    /* a run of core/progress/zones.h; 0: none */
 } hv_msg_depart;
 
+typedef struct hv_msg_dial {
+  hv_addr addr;
+  uint8_t reached; /* reply: 1: the peer answered there */
+  hv_span text;    /* reply: why it did not; one sentence */
+} hv_msg_dial;
+
 typedef struct hv_msg_state_wanted {
   hv_span prefix;  /* none in the reply */
   uint64_t number; /* the epoch under which the state is to be offered; of a reply that names another: the one that would count */
@@ -332,6 +339,7 @@ typedef struct hv_msg {
     hv_msg_stored stored;
     hv_msg_depart depart;
     hv_msg_state_wanted state_wanted;
+    hv_msg_dial dial;
   } u;
 } hv_msg;
 

@@ -1,5 +1,7 @@
 #include "core/node.h"
 
+#include "core/peers/moves.h"
+#include "core/peers/reach.h"
 #include "core/peers/standing.h"
 
 #include <string.h>
@@ -8,6 +10,7 @@ struct hv_node {
   hv_env *env;
   hv_node_config config;
   hv_peers peers;
+  hv_reach reach;
   hv_parcels parcels;
   hv_dht *dht;
   hv_state *state;
@@ -16,11 +19,12 @@ struct hv_node {
   hv_match_registry matches;
   hv_averages averages;
   hv_notices notices;
-  int stopping, left; /* left: the farewells are over */
+  int started, stopping, left; /* left: the farewells are over */
 };
 
 static void something_changed(void *arg) {
   hv_node *node = arg;
+  hv_reach_look(&node->reach);
   if (node->config.changed)
     node->config.changed(node->config.arg);
 }
@@ -108,6 +112,8 @@ static hv_contact_source source(void *arg, const hv_peer_id *id) {
   return hv_standing_source(&((hv_node *)arg)->peers, id);
 }
 
+static void reach_changed(void *arg);
+
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
   hv_node *node = hv_mem_zalloc(env->mem, sizeof *node);
   if (!node)
@@ -136,6 +142,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     hv_mem_free(node);
     return status;
   }
+  hv_reach_init(&node->reach, env, &node->peers, reach_changed, node);
   hv_dht_config dht = config->dht;
   dht.me = config->me;
   dht.client_mode = config->client_mode;
@@ -226,6 +233,11 @@ hv_averages *hv_node_averages(hv_node *node) {
   return &node->averages;
 }
 
+void hv_node_opened(hv_node *node, const hv_addr *addr) {
+  if (node->config.n_announce == 0 && !node->config.client_mode)
+    hv_reach_offer(&node->reach, addr);
+}
+
 hv_match_registry *hv_node_match_registry(hv_node *node) {
   return &node->matches;
 }
@@ -269,6 +281,9 @@ static void asked(hv_node *node, const hv_event *event) {
   case HV_MSG_PROGRESS:
     hv_progress_asked(&node->progress, event);
     return;
+  case HV_MSG_DIAL:
+    hv_reach_asked(&node->reach, event);
+    return;
   case HV_MSG_STATE_WANTED:
     hv_state_asked(node->state, event);
     return;
@@ -293,12 +308,53 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     hv_match_opened(&node->matches, event);
 }
 
-static void start_dht(hv_node *node, const hv_event *event) {
+/* Puts this node's addresses into its card: those that the program announces, else those at which it can be dialled. */
+static void set_card(hv_node *node) {
+  hv_addr addrs[HV_CARD_ADDRS_MAX];
+  if (node->config.n_announce == 0)
+    hv_moves_set_addrs(&node->peers, addrs, hv_reach_addrs(&node->reach, addrs));
   const hv_card *me = &node->peers.config.me;
-  const hv_addr *addrs = me->n_addrs ? me->addrs : event->addrs; /* what the program announces, or where it listens */
-  size_t n_addrs = me->n_addrs ? me->n_addrs : event->n_addrs;
-  hv_dht_start(node->dht, addrs, n_addrs);
-  hv_state_start(node->state, addrs, n_addrs);
+  if (node->config.announces)
+    node->config.announces(node->config.arg, me->addrs, me->n_addrs);
+}
+
+/* Every part learns them. */
+static void announce(hv_node *node) {
+  if (node->stopping || !node->started)
+    return;
+  set_card(node);
+  const hv_card *me = &node->peers.config.me;
+  hv_dht_set_addrs(node->dht, me->addrs, me->n_addrs);
+  hv_state_start(node->state, me->addrs, me->n_addrs);
+}
+
+static void reach_changed(void *arg) {
+  announce(arg);
+}
+
+/* Where this node listens, for all that others can dial. */
+static void learn_own(hv_node *node, const hv_event *event) {
+  if (node->config.n_announce == 0 && !node->config.client_mode)
+    hv_reach_set_own(&node->reach, event->addrs, event->n_addrs);
+}
+
+static void start(hv_node *node, const hv_event *event) {
+  learn_own(node, event);
+  set_card(node);
+  const hv_card *me = &node->peers.config.me;
+  hv_dht_start(node->dht, me->addrs, me->n_addrs);
+  hv_state_start(node->state, me->addrs, me->n_addrs);
+  hv_peers_start_asking(&node->peers, event);
+  node->started = 1;
+}
+
+/* This machine has other addresses, or slept: all peers hear from it now. */
+static void moved(hv_node *node, const hv_event *event) {
+  learn_own(node, event);
+  announce(node);
+  hv_moves_network(&node->peers);
+  if (node->config.moved)
+    node->config.moved(node->config.arg);
 }
 
 void hv_node_step(void *self, const hv_event *event) {
@@ -309,11 +365,11 @@ void hv_node_step(void *self, const hv_event *event) {
     return;
   switch (event->kind) {
   case HV_EVENT_START:
-    start_dht(node, event);
-    if (node->config.n_announce == 0)
-      hv_peers_start_asking(&node->peers, event);
-    else
-      hv_peers_start_asking(&node->peers, &(hv_event){.kind = HV_EVENT_START, .now_us = event->now_us});
+    start(node, event);
+    return;
+  case HV_EVENT_NETWORK:
+    if (!node->stopping)
+      moved(node, event);
     return;
   case HV_EVENT_REQUEST:
     asked(node, event);
@@ -330,6 +386,7 @@ void hv_node_step(void *self, const hv_event *event) {
     return;
   case HV_EVENT_STOP:
     node->stopping = 1;
+    hv_reach_stop(&node->reach);
     hv_progress_registry_fini(&node->progress);
     hv_state_stop(node->state);
     hv_averages_stop(&node->averages);

@@ -35,6 +35,8 @@ typedef struct hv_node_config {
   hv_dht_config dht;          /* me and client_mode are filled in */
   hv_state_config state;      /* the same */
   void (*changed)(void *arg); /* called within a step when peers came or went, or a parcel arrived; may be NULL */
+  void (*announces)(void *arg, const hv_addr *addrs, size_t n_addrs); /* within a step: this node's addresses now; may be NULL */
+  void (*moved)(void *arg); /* within a step: this machine's network has changed; may be NULL */
   void *arg;
 } hv_node_config;
 
@@ -56,6 +58,10 @@ hv_state *hv_node_state(hv_node *node);
 hv_averages *hv_node_averages(hv_node *node);
 hv_match_registry *hv_node_match_registry(hv_node *node); /* where groups form */
 const hv_peer_id *hv_node_id(const hv_node *node);
+
+/* A gateway has opened this address for the node, which announces it as soon as a peer has dialled it. NULL: it has none any more.
+ */
+void hv_node_opened(hv_node *node, const hv_addr *addr);
 
 /* One echo call to a known peer: the caller's struct, alive until done. */
 typedef struct hv_node_echo {

@@ -15,7 +15,8 @@
 #define HV_PROTOCOL_HIGHEST 1u
 /* The feature bits that this code has. */
 #define HV_FEATURE_STATE_WANTED 1ull /* it answers HV_MSG_STATE_WANTED */
-#define HV_PROTOCOL_FEATURES HV_FEATURE_STATE_WANTED
+#define HV_FEATURE_DIAL 2ull         /* it answers HV_MSG_DIAL */
+#define HV_PROTOCOL_FEATURES (HV_FEATURE_STATE_WANTED | HV_FEATURE_DIAL)
 
 #define HV_VERSIONS_MAX 65535u
 #define HV_VERSIONS_TEXT_MAX 256 /* bytes of a sentence about two peers, with its end */

@@ -48,7 +48,8 @@ typedef struct hv_hive_config {
   int insecure;              /* 1: without TLS, for benchmarks and closed networks */
   unsigned pool_threads;     /* threads of the pool; 0: as many as there are processors, at most 8 */
   size_t memory_limit;       /* bytes; 0: no limit */
-  int keep_file_limit;       /* 1: leave the limit on open files; 0: a hive that listens raises it, to 65,536 at most */
+  int open_port;       /* 1: asks this machine's gateway to open the port, if the addresses are private (docs/design/reach.md) */
+  int keep_file_limit; /* 1: leave the limit on open files; 0: a hive that listens raises it, to 65,536 at most */
   hv_log_level log_level;
   hv_hive_dht_config dht;
   hv_versions versions; /* of the protocol that this peer speaks, for tests; zeros: those of this code */
@@ -79,6 +80,9 @@ const hv_peer_id *hv_hive_peer(const hv_hive *hive);
 /* Writes at most `max` addresses at which this peer can be reached, the best one first. Returns the number of addresses that it
  * has. */
 size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max);
+/* Writes one sentence about the port at the gateway (open_port). Empty: there is no answer yet, or no gateway was asked. */
+#define HV_PORT_TEXT_MAX 512
+void hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]);
 /* The ring of log records, from which the program reads; borrowed from the hive. */
 hv_log *hv_hive_log(hv_hive *hive);
 /* The account to which the memory of the hive is charged, borrowed from the hive. */

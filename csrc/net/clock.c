@@ -4,10 +4,19 @@
 #include <sys/types.h>
 #include <time.h>
 
-uint64_t hv_clock_us(void) {
+static uint64_t read_clock(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint64_t hv_clock_us(void) {
+  return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t hv_clock_asleep_us(void) {
+  uint64_t awake = read_clock(CLOCK_MONOTONIC), both = read_clock(CLOCK_BOOTTIME);
+  return both > awake ? both - awake : 0;
 }
 
 int64_t hv_clock_unix_s(void) {

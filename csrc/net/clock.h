@@ -11,6 +11,8 @@
 
 /* Monotonic time in us. */
 uint64_t hv_clock_us(void);
+/* Time in us that the machine has slept since its start, which hv_clock_us does not count. */
+uint64_t hv_clock_asleep_us(void);
 /* Seconds since 1970, as set on this machine. */
 int64_t hv_clock_unix_s(void);
 /* Fills out with random bytes. It cannot fail. */

@@ -129,6 +129,9 @@ PAIR(state_wanted, hv_msg_state_wanted, Hv__StateWanted) = {BYTES(state_wanted, 
                                                             U64(state_wanted, number)};
 SHAPE(state_wanted);
 
+PAIR(dial, hv_msg_dial, Hv__Dial) = {ADDR(dial, addr), FLAG(dial, reached), BYTES(dial, text, HV_MSG_TEXT_MAX)};
+SHAPE(dial);
+
 PAIR(join, hv_msg_join, Hv__Join) = {
     BYTES(join, key, HV_MATCH_KEY_MAX),
     BYTES(join, epoch, HV_MATCH_EPOCH_MAX),
@@ -243,6 +246,7 @@ static const struct kind {
     [HV_MSG_FOUNDS] = {&founds_shape, HV__ENVELOPE__KIND_FOUNDS},
     [HV_MSG_DEPART] = {&depart_shape, HV__ENVELOPE__KIND_DEPART},
     [HV_MSG_STATE_WANTED] = {&state_wanted_shape, HV__ENVELOPE__KIND_STATE_WANTED},
+    [HV_MSG_DIAL] = {&dial_shape, HV__ENVELOPE__KIND_DIAL},
 };
 
 #endif

@@ -44,6 +44,7 @@ class Node:
         start: Start at once. False: start() or the `with` block starts it.
         dht: Settings of the DHT, as hivemind_c.DHT makes them.
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
+        open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Node:
         start: bool = True,
         dht: Mapping[str, int] = MappingProxyType({}),
         keep_file_limit: bool = False,
+        open_port: bool = True,
     ):
         self._starting = threading.Lock()
         self._ended = False
@@ -77,6 +79,7 @@ class Node:
             log_level=_level(log_level),
             dht=dict(dht),
             keep_file_limit=keep_file_limit,
+            open_port=open_port,
         )
         if start:
             self.start()
@@ -127,6 +130,11 @@ class Node:
     def addresses(self) -> list[str]:
         """The addresses under which other peers reach this node, the best one first."""
         return self._started().addresses
+
+    @property
+    def port(self) -> str:
+        """What the router said about this node's port, in one sentence. Empty: no answer yet, or it was not asked."""
+        return self._started().port
 
     def peers(self) -> list[Peer]:
         """Returns the peers that are alive."""

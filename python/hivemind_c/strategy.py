@@ -72,6 +72,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         identity_path: File with the key, and so the name, of this peer, made if missing. None: a new key.
         announce_maddrs: Addresses to give to other peers instead of host_maddrs, for a port that is forwarded.
         client_mode: Only dial out, for a machine that no peer can reach.
+        open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
         buffers: "average" those of the module's state_dict with its parameters, or "local": each peer keeps its own.
@@ -110,6 +111,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         *,
         announce_maddrs: Addresses = None,
         client_mode: bool = False,
+        open_port: bool = True,
         dht: Optional[DHT] = None,
         checkpoints: str = checkpoint_files.OWN,
         buffers: str = "average",
@@ -152,6 +154,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             announce_maddrs=announce_maddrs,
             identity_path=identity_path,
             client_mode=client_mode,
+            open_port=open_port,
             wait_timeout=wait_timeout,
             use_ipfs=use_ipfs,
             use_auto_relay=use_auto_relay,

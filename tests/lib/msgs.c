@@ -194,6 +194,9 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     if (below(rng, 2))
       random_bytes(rng, s->msg.u.depart.round, HV_ROUND_ID_SIZE);
     break;
+  case HV_MSG_DIAL:
+    s->msg.u.dial = (hv_msg_dial){random_addr(rng), below(rng, 2), random_span(rng, s, HV_MSG_TEXT_MAX)};
+    break;
   case HV_MSG_STATE_WANTED:
     s->msg.u.state_wanted = (hv_msg_state_wanted){random_span(rng, s, HV_STATE_PREFIX_MAX), check_random(rng) >> below(rng, 64)};
     break;
@@ -374,6 +377,11 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_same_span(a->u.depart.key, b->u.depart.key);
     assert_memory_equal(a->u.depart.round, b->u.depart.round, HV_ROUND_ID_SIZE);
     assert_int_equal(a->u.depart.run, b->u.depart.run);
+    break;
+  case HV_MSG_DIAL:
+    assert_true(hv_addr_equal(&a->u.dial.addr, &b->u.dial.addr));
+    assert_int_equal(a->u.dial.reached, b->u.dial.reached);
+    assert_same_span(a->u.dial.text, b->u.dial.text);
     break;
   case HV_MSG_STATE_WANTED:
     assert_same_span(a->u.state_wanted.prefix, b->u.state_wanted.prefix);

@@ -197,9 +197,13 @@ hv_status hv_dht_new(hv_env *env, const hv_dht_config *config, hv_dht **out) {
   return HV_OK;
 }
 
-void hv_dht_start(hv_dht *dht, const hv_addr *addrs, size_t n_addrs) {
+void hv_dht_set_addrs(hv_dht *dht, const hv_addr *addrs, size_t n_addrs) {
   if (!dht->config.client_mode)
     dht->me_size = (uint8_t)hv_contact_pack(addrs, n_addrs, dht->me);
+}
+
+void hv_dht_start(hv_dht *dht, const hv_addr *addrs, size_t n_addrs) {
+  hv_dht_set_addrs(dht, addrs, n_addrs);
   dht->started = 1;
   dht_keep_start(dht);
 }

@@ -90,6 +90,8 @@ void hv_dht_free(hv_dht *dht); /* NULL is fine */
 
 /* Begins to serve and to look for nodes. addrs: this node's addresses; none: not known yet. */
 void hv_dht_start(hv_dht *dht, const hv_addr *addrs, size_t n_addrs);
+/* This node has other addresses now, which its next calls name. */
+void hv_dht_set_addrs(hv_dht *dht, const hv_addr *addrs, size_t n_addrs);
 /* Ends all ops with HV_CANCELLED and sends no more questions. */
 void hv_dht_stop(hv_dht *dht);
 

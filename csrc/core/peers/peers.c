@@ -1,5 +1,6 @@
 #include "core/peers/peers.h"
 
+#include "core/peers/moves.h"
 #include "core/peers/spoken.h"
 
 #include <string.h>
@@ -633,8 +634,8 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
     heard_from(entry, event->now_us, &me);
     entry->card.client_mode = 1;
     entry->ask_us = event->now_us + (uint64_t)CLIENT_SILENCE * peers->config.hello_every_ms * 1000;
-  } else if (entry->state == HV_PEERS_UNVERIFIED || entry->state == HV_PEERS_LOST) {
-    copy_card(&entry->card, &me); /* it lives; whether it can be dialled is seen by asking back */
+  } else if (entry->state == HV_PEERS_UNVERIFIED || entry->state == HV_PEERS_LOST || !hv_moves_same(&entry->card, &me)) {
+    hv_moves_take(entry, &me); /* it lives; whether it can be dialled is seen by asking back */
     if (!entry->asking)
       entry->ask_us = event->now_us;
   } else {
@@ -699,9 +700,8 @@ void hv_peers_called(hv_peers *peers, const hv_event *event) {
 /* ---- life ---- */
 
 void hv_peers_start_asking(hv_peers *peers, const hv_event *event) {
-  hv_card *me = &peers->config.me;
-  for (size_t i = 0; i < event->n_addrs && me->n_addrs < HV_CARD_ADDRS_MAX && !me->client_mode; i++)
-    me->addrs[me->n_addrs++] = event->addrs[i];
+  if (peers->config.me.n_addrs == 0)
+    hv_moves_set_addrs(peers, event->addrs, event->n_addrs);
   peers_arm(peers);
 }
 

@@ -24,7 +24,8 @@ struct hv_demand {
   hv_timer give, declare;
   hv_dht_op op;
   hv_dht_item item;
-  int storing, ending; /* ending: the declaration is being withdrawn */
+  int storing, ending;                /* ending: the declaration is being withdrawn */
+  uint8_t value[HV_DEMAND_VALUE_MAX]; /* as it was declared last; the DHT reads it until that has ended */
   size_t prefix_size;
   uint8_t key[HV_DEMAND_KEY_MAX];
 };
@@ -86,14 +87,16 @@ static void declared(hv_dht_op *op, hv_status status, const char *text) {
   if (status != HV_OK)
     hv_env_log(env, HV_LOG_DEBUG, "state", "donor_not_declared", "could not declare that a state is given, will retry: %s", text);
   uint32_t ms = status != HV_OK && d->all->declare_ms > AGAIN_MS ? AGAIN_MS : d->all->declare_ms;
-  int is_outdated = d->ending || d->item.value.size == 0;
+  int is_outdated =
+      d->ending || !hv_span_equal(d->item.value, hv_span_of(d->all->value, d->all->value_size)); /* withdrawn, or it has moved */
   env->timer_set(env, &d->declare, is_outdated ? 0 : ms * UINT64_C(1000));
 }
 
 static void store_declaration(hv_demand *d) {
   hv_demands *all = d->all;
+  memcpy(d->value, all->value, all->value_size);
   d->item = (hv_dht_item){.subkey = hv_span_of(all->subkey, all->subkey_size),
-                          .value = hv_span_of(all->value, d->ending ? 0 : all->value_size),
+                          .value = hv_span_of(d->value, d->ending ? 0 : all->value_size),
                           .has_subkey = 1,
                           .ttl_ms = (uint64_t)all->declare_ms * 5 / 2};
   d->op = (hv_dht_op){.done = declared,
@@ -257,14 +260,15 @@ void hv_demands_init(hv_demands *all, hv_env *env, hv_dht *dht, const hv_state_c
 }
 
 void hv_demands_start(hv_demands *all, hv_span addrs) {
-  if (addrs.size == 0) /* nobody can ask this node */
+  if (addrs.size == 0 || all->stopping) /* nobody can ask this node */
     return;
   all->value[0] = VERSION;
   memcpy(all->value + 1, addrs.data, addrs.size);
   all->value_size = 1 + addrs.size;
   all->started = 1;
   for (hv_demand *d = all->first; d; d = d->next)
-    all->env->timer_set(all->env, &d->declare, 0);
+    if (!d->storing)
+      all->env->timer_set(all->env, &d->declare, 0);
 }
 
 void hv_demands_stop(hv_demands *all) {

@@ -45,7 +45,7 @@ typedef struct hv_demands {
 void hv_demands_init(hv_demands *demands, hv_env *env, hv_dht *dht, const hv_state_config *config);
 /* Frees everything; waits under way end with HV_CLOSED. Only when the world has ended. */
 void hv_demands_fini(hv_demands *demands);
-/* Begins to declare, with these packed addresses. */
+/* Begins to declare, with these packed addresses; later: this node has other addresses now. */
 void hv_demands_start(hv_demands *demands, hv_span addrs);
 /* Ends all waits with HV_CANCELLED, and declares nothing any more. */
 void hv_demands_stop(hv_demands *demands);

@@ -492,11 +492,15 @@ hv_status hv_state_new(hv_env *env, const hv_state_config *config, hv_dht *dht, 
 }
 
 void hv_state_start(hv_state *s, const hv_addr *addrs, size_t n_addrs) {
+  if (s->stopping)
+    return;
   s->addrs_size = s->config.client_mode ? 0 : hv_contact_pack(addrs, n_addrs, s->addrs);
   s->started = 1;
   hv_demands_start(&s->demands, hv_span_of(s->addrs, s->addrs_size));
   for (entry *e = s->entries; e; e = e->next)
-    if (e->dirty)
+    if (e->storing)
+      e->dirty |= e->offered != NULL; /* announced again when this announcement is over */
+    else if (e->offered || e->dirty)
       s->env->timer_set(s->env, &e->declare, 0);
 }
 

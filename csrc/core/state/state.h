@@ -43,7 +43,8 @@ hv_status hv_state_new(hv_env *env, const hv_state_config *config, hv_dht *dht, 
 /* Frees it after its world has ended or has delivered all completions. Offers and loads under way end with HV_CLOSED. NULL is
  * fine. */
 void hv_state_free(hv_state *state);
-/* Sets the addresses at which this node can be dialled, and starts to announce. */
+/* Sets the addresses at which this node can be dialled, and starts to announce; later: announces all offers with other addresses.
+ */
 void hv_state_start(hv_state *state, const hv_addr *addrs, size_t n_addrs);
 /* Ends all offers and loads with HV_CANCELLED, breaks uploads off, and announces nothing any more. */
 void hv_state_stop(hv_state *state);

@@ -5,6 +5,7 @@
  */
 #include "net/clock.h"
 #include "net/hive/hive_inner.h"
+#include "net/hive/opening.h"
 #include "net/identity.h"
 #include "net/transport/door.h"
 #include "net/transport/grpc.h"
@@ -38,6 +39,10 @@ struct hv_hive {
   hv_node *node;
   hv_addr announce[HV_CARD_ADDRS_MAX];
   size_t n_announce;
+  hv_opening opening;
+  pthread_mutex_t addrs_lock; /* of the two below */
+  hv_addr addrs[HV_CARD_ADDRS_MAX];
+  size_t n_addrs;
   hv_error foreign; /* the initial peers that cannot be dialled */
   pid_t pid;
   pthread_mutex_t stopping;
@@ -159,6 +164,19 @@ static void node_changed(void *arg) {
     return;
   hive->recheck.run = run_recheck;
   hive->recheck_posted = hv_loop_post(hive->loop, &hive->recheck) == HV_OK;
+}
+
+/* Copies the node's addresses for the program's threads. */
+static void announces(void *arg, const hv_addr *addrs, size_t n_addrs) {
+  hv_hive *hive = arg;
+  pthread_mutex_lock(&hive->addrs_lock);
+  hive->n_addrs = n_addrs < HV_CARD_ADDRS_MAX ? n_addrs : HV_CARD_ADDRS_MAX;
+  memcpy(hive->addrs, addrs, hive->n_addrs * sizeof *addrs);
+  pthread_mutex_unlock(&hive->addrs_lock);
+}
+
+static void moved(void *arg) {
+  hv_opening_again(&((hv_hive *)arg)->opening);
 }
 
 /* ---- peers ---- */
@@ -568,6 +586,8 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
       .n_initial = initial->n,
       .dht = dht_settings(&config->dht),
       .changed = node_changed,
+      .announces = announces,
+      .moved = moved,
       .arg = hive,
   };
   hv_status status = hv_node_new(hv_loop_env(hive->loop), &node, &hive->node);
@@ -612,8 +632,12 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
       .arg = hive,
   };
   status = hv_loop_new(&loop, &hive->loop, err);
-  if (status == HV_OK)
+  if (status == HV_OK) {
+    size_t n;
+    const hv_addr *first = hv_loop_addrs(hive->loop, &n);
+    announces(hive, hive->n_announce ? hive->announce : first, hive->n_announce ? hive->n_announce : n);
     status = make_node(hive, config, initial, err);
+  }
   if (status == HV_OK)
     status = hv_loop_run(hive->loop, &(hv_core){hive->node, hv_node_step}, err);
   return status;
@@ -665,17 +689,11 @@ static void free_hive(hv_hive *hive) {
   hv_log_free(hive->log);
   release_insides(hive->insides);
   pthread_mutex_destroy(&hive->stopping);
+  pthread_mutex_destroy(&hive->addrs_lock);
+  hv_opening_fini(&hive->opening);
   hv_mem *mem = hive->mem;
   hv_mem_free(hive);
   hv_mem_drop(mem);
-}
-
-const char *hv_grpc_version(void) {
-  return hv_grpc_loaded();
-}
-
-void hv_hive_quiet(void) {
-  hv_grpc_hush_first();
 }
 
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err) {
@@ -693,6 +711,8 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   hive->mem = mem;
   hive->pid = getpid();
   pthread_mutex_init(&hive->stopping, NULL);
+  pthread_mutex_init(&hive->addrs_lock, NULL);
+  hv_opening_init(&hive->opening);
   parsed listen = {0}, announce = {0}, initial = {0};
   hive->log = hv_log_new(mem, LOG_RECORDS, config->log_level);
   hive->insides = hv_mem_zalloc(mem, sizeof *hive->insides);
@@ -719,6 +739,8 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   hv_mem_free(initial.targets);
   if (status == HV_OK) {
     tell_where(hive, config->insecure);
+    if (config->open_port && !hive->n_announce)
+      hv_opening_start(&hive->opening, hive->mem, hive->log, hive->loop, hive->addrs, hive->n_addrs);
     *out = hive;
   } else
     free_hive(hive);
@@ -732,7 +754,7 @@ hv_status hv_hive_stop(hv_hive *hive) {
     return HV_STATE; /* it would wait for itself */
   pthread_mutex_lock(&hive->stopping);
   if (!hive->stopped)
-    hv_loop_stop(hive->loop); /* the hive thread has ended all ops */
+    hv_loop_stop(hive->loop), hv_opening_stop(&hive->opening); /* the hive thread has ended all ops */
   hive->stopped = 1;
   pthread_mutex_unlock(&hive->stopping);
   return HV_OK;
@@ -750,11 +772,20 @@ const hv_peer_id *hv_hive_peer(const hv_hive *hive) {
 }
 
 size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max) {
-  size_t n = hive->n_announce;
-  const hv_addr *addrs = n ? hive->announce : hv_loop_addrs(hive->loop, &n);
-  for (size_t i = 0; i < n && i < max; i++)
-    out[i] = addrs[i];
+  int is_mine = hv_hive_usable(hive) == HV_OK; /* in a forked child nobody holds the lock who could release it */
+  if (is_mine)
+    pthread_mutex_lock(&hive->addrs_lock);
+  size_t n = hive->n_addrs;
+  memcpy(out, hive->addrs, (n < max ? n : max) * sizeof *out);
+  if (is_mine)
+    pthread_mutex_unlock(&hive->addrs_lock);
   return n;
+}
+
+void hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]) {
+  out[0] = 0;
+  if (hv_hive_usable(hive) == HV_OK)
+    hv_opening_text(&hive->opening, out);
 }
 
 hv_log *hv_hive_log(hv_hive *hive) {

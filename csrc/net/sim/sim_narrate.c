@@ -45,9 +45,9 @@ void sim_narrate_log(hv_sim *sim, const sim_node *node) {
 }
 
 static const char *kind_name(hv_event_kind kind) {
-  static const char *const names[HV_EVENT_KINDS] = {"START",         "TIMER",       "CALL_DONE",    "REQUEST",
-                                                    "STREAM_OPENED", "STREAM_DATA", "STREAM_READY", "STREAM_CLOSED",
-                                                    "WORK_DONE",     "PEER_DOWN",   "COMMAND",      "STOP"};
+  static const char *const names[HV_EVENT_KINDS] = {"START",       "TIMER",        "CALL_DONE",     "REQUEST",   "STREAM_OPENED",
+                                                    "STREAM_DATA", "STREAM_READY", "STREAM_CLOSED", "WORK_DONE", "PEER_DOWN",
+                                                    "COMMAND",     "STOP",         "NETWORK"};
   return names[kind];
 }
 

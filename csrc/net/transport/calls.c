@@ -331,7 +331,7 @@ void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from) {
 }
 
 void hv_calls_accept(hv_loop *loop) {
-  while (loop->listening && loop->phase < HV_PHASE_ENDING && loop->calls_waiting < ACCEPTS) {
+  while (loop->n_bound && loop->phase < HV_PHASE_ENDING && loop->calls_waiting < ACCEPTS) {
     size_t before = loop->calls_waiting;
     wait_for_one(loop);
     if (loop->calls_waiting == before)

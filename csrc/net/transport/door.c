@@ -393,6 +393,14 @@ void hv_door_end(hv_door *door, const hv_addr *from) {
   pthread_mutex_unlock(&door->lock);
 }
 
+void hv_door_part(hv_door *door, const hv_roam_news *news) {
+  pthread_mutex_lock(&door->lock);
+  for (size_t i = 0; i < door->guests.n; i++)
+    if (door->guests.places[i].state != HV_GUEST_NONE && hv_roam_has_lost(news, door->guests.places[i].fd))
+      send_off(door, i, 1);
+  pthread_mutex_unlock(&door->lock);
+}
+
 void hv_door_count(hv_door *door, hv_door_counts *out) {
   pthread_mutex_lock(&door->lock);
   *out = door->counts;

@@ -1,6 +1,6 @@
 /* The door of a node: it listens, accepts, and hands over connections that have begun to speak.
  *
- * Room: net (uses guests, listen, clock). Used by loop; `take` is grpc's.
+ * Room: net (uses guests, listen, roam, clock). Used by loop; `take` is grpc's.
  * Owner: the door owns its listening sockets and those that wait. A socket that was handed over is the taker's; the door keeps a
  * second descriptor of it, by which it sees the end and can end it.
  * Thread: hv_door_open starts one, on which `take` is called. The other functions belong to the owner, but for those
@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "core/addr.h"
+#include "net/transport/roam.h"
 
 #define HV_DOOR_LISTEN_MAX 16
 #define HV_DOOR_NEW 256
@@ -62,6 +63,8 @@ void hv_door_know(hv_door *door, const hv_addr *from);
 
 /* Ends the connection from this address, if there is one. Any thread. */
 void hv_door_end(hv_door *door, const hv_addr *from);
+/* Ends the connections of which this machine has lost its own address. Any thread. */
+void hv_door_part(hv_door *door, const hv_roam_news *news);
 
 /* Any thread. */
 void hv_door_count(hv_door *door, hv_door_counts *out);

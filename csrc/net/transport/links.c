@@ -261,6 +261,16 @@ void hv_links_forget(hv_loop *loop, const hv_target *to) {
   }
 }
 
+void hv_links_part(hv_loop *loop, const hv_roam_news *news) {
+  hv_sockets_forget(&loop->sockets); /* the next question makes a new list */
+  for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
+    next = at->next;
+    hv_link *link = HV_HOLDER(hv_link, all, at);
+    if (!link->up || news->slept || hv_sockets_lost(&loop->sockets, &link->to.addr, news, loop->now_us))
+      drop(link);
+  }
+}
+
 void hv_links_tick(hv_loop *loop) {
   for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
     next = at->next;

@@ -106,6 +106,14 @@ static hv_status make_door(hv_loop *loop, const hv_loop_config *config, hv_error
   return status == HV_OK ? hv_door_new(&door, &loop->door, err) : status;
 }
 
+/* Writes the addresses at which the node listens now, and returns their number. */
+static size_t here(const hv_loop *loop, hv_addr out[HV_LOOP_ADDRS_MAX]) {
+  size_t n = 0;
+  for (size_t i = 0; i < loop->n_bound; i++)
+    hv_listen_expand(&loop->bound[i], out, &n, HV_LOOP_ADDRS_MAX);
+  return n;
+}
+
 static hv_status bind_all(hv_loop *loop, const hv_loop_config *config, hv_error *err) {
   if (config->n_listen > HV_LOOP_LISTEN_MAX)
     return hv_fail(err, HV_INVALID, "cannot listen on so many addresses: the limit is %d; give fewer", HV_LOOP_LISTEN_MAX);
@@ -118,9 +126,9 @@ static hv_status bind_all(hv_loop *loop, const hv_loop_config *config, hv_error 
         return status;
     }
     ports[i] = addr.port;
-    hv_listen_expand(&addr, loop->addrs, &loop->n_addrs, HV_LOOP_ADDRS_MAX);
-    loop->listening = 1;
+    loop->bound[loop->n_bound++] = addr;
   }
+  loop->n_addrs = here(loop, loop->addrs);
   return HV_OK;
 }
 
@@ -180,6 +188,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
     hv_ring_init(rings[i]);
   fill_env(loop);
+  hv_roam_init(&loop->roam);
   hv_status status = hv_timers_reserve(&loop->timers, SPARE_TIMERS);
   if (status != HV_OK)
     hv_fail(err, status, "cannot start a node: no memory; raise the memory limit");
@@ -255,6 +264,20 @@ static void run_inbox(hv_loop *loop) {
   }
 }
 
+static void look_for_moves(hv_loop *loop) {
+  hv_roam_news news;
+  if (!hv_roam_look(&loop->roam, &news) || loop->phase != HV_PHASE_RUNNING)
+    return;
+  hv_addr addrs[HV_LOOP_ADDRS_MAX];
+  hv_event event = {.kind = HV_EVENT_NETWORK, .addrs = addrs, .n_addrs = here(loop, addrs)};
+  hv_log_write(loop->log, loop->now_us, HV_LOG_INFO, "net", "network_changed", "%s: connecting to the peers again",
+               news.slept ? "this machine slept" : "this machine's addresses changed");
+  if (loop->door)
+    hv_door_part(loop->door, &news);
+  hv_links_part(loop, &news);
+  hv_loop_deliver(loop, &event);
+}
+
 static void run_timers(hv_loop *loop) {
   uint64_t now = hv_clock_us();
   for (hv_timer *timer; (timer = hv_timers_take(&loop->timers, now));) {
@@ -269,6 +292,7 @@ static void run_timers(hv_loop *loop) {
   loop->tick_us = now + TICK_US;
   loop->now_us = now;
   hv_timers_reserve(&loop->timers, SPARE_TIMERS);
+  look_for_moves(loop);
   hv_links_tick(loop);
   hv_calls_tick(loop);
   hv_streams_tick(loop);

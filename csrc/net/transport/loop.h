@@ -68,8 +68,8 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
 /* The environment for core; valid as long as the loop. */
 hv_env *hv_loop_env(hv_loop *loop);
 
-/* The addresses at which the node listens, with unspecified ones replaced by those of this machine's interfaces. Borrowed from the
- * loop. */
+/* The addresses at which the node listens when it is made, with unspecified ones replaced by those of this machine's interfaces.
+ * Borrowed from the loop. If they change, core gets HV_EVENT_NETWORK. */
 const hv_addr *hv_loop_addrs(const hv_loop *loop, size_t *n);
 
 /* Starts the hive thread on core (copied; core.self is borrowed until hv_loop_stop has returned). HV_IO. */

@@ -141,7 +141,23 @@ int hv_sockets_line(hv_sockets *sockets, const hv_addr *peer, uint64_t now_us, h
   return look_for_line(sockets, peer, out) || (worth_looking(sockets, now_us) && look_for_line(sockets, peer, out));
 }
 
+int hv_sockets_lost(hv_sockets *sockets, const hv_addr *peer, const hv_roam_news *news, uint64_t now_us) {
+  if (peer->kind != HV_ADDR_IP4 && peer->kind != HV_ADDR_IP6)
+    return news->n_gone > 0;
+  if (!sockets->list)
+    worth_looking(sockets, now_us);
+  for (size_t i = 0; i < sockets->n; i++)
+    if (leads_to(&sockets->list[i], peer) && hv_roam_has_lost(news, sockets->list[i].fd))
+      return 1;
+  return 0;
+}
+
 #else
+
+int hv_sockets_lost(hv_sockets *sockets, const hv_addr *peer, const hv_roam_news *news, uint64_t now_us) {
+  (void)sockets, (void)peer, (void)now_us;
+  return news->n_gone > 0;
+}
 
 size_t hv_sockets_pace(hv_sockets *sockets, const hv_addr *peer, uint64_t rate, uint64_t now_us) {
   (void)sockets, (void)peer, (void)rate, (void)now_us;

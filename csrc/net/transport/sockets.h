@@ -1,6 +1,6 @@
 /* The TCP sockets of gRPC's connections, found by their remote address, to set their pace and read their statistics.
  *
- * Room: net (uses core/addr). gRPC gives no access to a connection's socket, only its remote address. So this lists the
+ * Room: net (uses core/addr, roam). gRPC gives no access to a connection's socket, only its remote address. So this lists the
  * connected sockets of the process, again when an address is not in the list, at most every HV_SOCKETS_PAUSE_US. Each listed
  * socket is checked before use, because its number may have been reused.
  * Owner: hv_loop.
@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "core/addr.h"
+#include "net/transport/roam.h"
 
 #define HV_SOCKETS_MAX 4096
 #define HV_SOCKETS_PAUSE_US 200000u
@@ -41,6 +42,9 @@ size_t hv_sockets_pace(hv_sockets *sockets, const hv_addr *peer, uint64_t rate, 
 /* Limits the unsent bytes in the buffer of each connection to `peer`, so that later messages can use another connection. Returns
  * the number of sockets that were set. */
 size_t hv_sockets_short(hv_sockets *sockets, const hv_addr *peer, unsigned int bytes, uint64_t now_us);
+
+/* True if this machine has lost its own address of a connection to `peer`. For a DNS name: if it has lost any address. */
+int hv_sockets_lost(hv_sockets *sockets, const hv_addr *peer, const hv_roam_news *news, uint64_t now_us);
 
 /* Statistics of a connection, from Linux's TCP_INFO. */
 typedef struct hv_line {

@@ -562,7 +562,7 @@ static void accepted(hv_grpc_op *op, int ok) {
 }
 
 void hv_streams_accept(hv_loop *loop) {
-  while (loop->listening && loop->phase < HV_PHASE_ENDING && loop->streams_waiting < ACCEPTS) {
+  while (loop->n_bound && loop->phase < HV_PHASE_ENDING && loop->streams_waiting < ACCEPTS) {
     stream *s = make(loop);
     if (!s)
       return; /* the next tick tries again */

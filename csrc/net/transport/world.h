@@ -18,6 +18,7 @@
 #include "net/transport/loop.h"
 #include "net/transport/pool.h"
 #include "net/transport/ring.h"
+#include "net/transport/roam.h"
 #include "net/transport/sockets.h"
 #include "net/transport/timers.h"
 #include "net/wire.h"
@@ -69,6 +70,9 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
 /* Drops the links to a target and cancels what uses them. to NULL: all links. */
 void hv_links_forget(hv_loop *loop, const hv_target *to);
+/* After a change of the network: drops the links that have lost this machine's address, and those that are not connected, because
+ * gRPC would wait before it tries again. After a sleep it drops all. */
+void hv_links_part(hv_loop *loop, const hv_roam_news *news);
 void hv_links_tick(hv_loop *loop); /* drops unused links; called every second */
 
 /* ---- calls.c: unary calls; the functions with hv_env fill it ---- */
@@ -120,9 +124,11 @@ struct hv_loop {
   hv_buf scratch; /* a message being read or written */
   hv_buf outgoing;
 
-  hv_addr addrs[HV_LOOP_ADDRS_MAX];
+  hv_addr bound[HV_LOOP_LISTEN_MAX]; /* as the program gave them, with their ports */
+  size_t n_bound;
+  hv_addr addrs[HV_LOOP_ADDRS_MAX]; /* where it listened when it was made */
   size_t n_addrs;
-  int listening;
+  hv_roam roam;
 
   hv_ring links; /* all of them */
   hv_link *buckets[HV_LINK_BUCKETS];

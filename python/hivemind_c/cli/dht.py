@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; none begins a new swarm")
     parser.add_argument("--host_maddrs", **addresses, help="where to listen, e.g. 0.0.0.0:31337 or [::]:*; by default every interface, at a free port")
     parser.add_argument("--announce_maddrs", **addresses, help="what others are told instead of the addresses found out")
+    parser.add_argument("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
     parser.add_argument("--identity_path", metavar="FILE", help="this node's key, made if missing: with it and a port of your choice the address stays the same")
     parser.add_argument("--refresh_period", type=float, default=30, metavar="SECONDS", help="how often it tells how it is (default: %(default)s)")
     parser.add_argument("--use_ipfs", action="store_true", help="accepted, but peers are not looked up outside the swarm")
@@ -79,6 +80,7 @@ def serve(options: argparse.Namespace, ended: threading.Event) -> None:
         host_maddrs=options.host_maddrs or None,
         announce_maddrs=options.announce_maddrs,
         identity_path=options.identity_path,
+        open_port=not options.no_open_port,
         use_ipfs=options.use_ipfs,
         use_auto_relay=options.use_auto_relay,
     )

@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=PORT, help="the port to listen on (default: %(default)s)")
     add("--maddrs", "--host_maddrs", **several, help="where to listen, as multiaddrs, in place of --host and --port")
     add("--announce_maddrs", **several, help="addresses that other peers are given instead of those found out")
+    add("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
     add("--initial_peers", **several, help="peers or other hubs of the run; none begins a new swarm")
     add("--identity", "--identity_path", metavar="FILE", help="the hub's key; by default one in the state folder")
     add("--memory", default="1G", metavar="SIZE", help="memory of the hub (default: %(default)s)")
@@ -90,6 +91,7 @@ class Service:
             host_maddrs=options.maddrs or listen_at(options.host, options.port),
             announce_maddrs=options.announce_maddrs,
             identity_path=key,
+            open_port=not options.no_open_port,
             ensure_bootstrap_success=False,
         )
         # all that strangers could fill is within this limit, too

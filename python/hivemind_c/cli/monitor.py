@@ -25,9 +25,9 @@ OLD = "accepted, and means nothing to a monitor here"
 app = typer.Typer(add_completion=False)
 
 
-def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: List[str], identity_path: str, client_mode: bool) -> DHT:
+def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: List[str], identity_path: str, client_mode: bool, open_port: bool) -> DHT:
     """Without an address to listen on: port 31337, or a free one if that is taken."""
-    options: Dict[str, Any] = dict(start=True, announce_maddrs=announce_maddrs, identity_path=identity_path, client_mode=client_mode, ensure_bootstrap_success=False)
+    options: Dict[str, Any] = dict(start=True, announce_maddrs=announce_maddrs, identity_path=identity_path, client_mode=client_mode, open_port=open_port, ensure_bootstrap_success=False)
     if host_maddrs or client_mode:
         return DHT(initial_peers, host_maddrs=host_maddrs, **options)
     try:
@@ -99,6 +99,7 @@ def monitor(
     announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="what others are told instead"),
     identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with this monitor's key; by default one in ~/.local/state/hivemind_c"),
     client_mode: bool = typer.Option(False, "--client_mode/--no_client_mode", help="only dial out: it watches, and peers do not find each other through it"),
+    open_port: bool = typer.Option(True, "--open_port/--no_open_port", help="ask this machine's router to open the port"),
     target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of an epoch; by default what the trainers say"),
     average: bool = typer.Option(False, "--average/--no_average", help="is a hub, too: averages for peers that nobody can dial, and keeps the state; hivemind-hub has more options"),
     memory: str = typer.Option("1G", "--memory", metavar="SIZE", help="memory of the hub"),
@@ -154,7 +155,7 @@ def monitor(
                 raise ValueError("--average needs a monitor that peers can dial: remove --client_mode")
             budget = budget_of(parse_bytes(memory), 1)
             hub_options = HubOptions(budget, 1, pathlib.Path(checkpoints) if checkpoints else None, 3, 0.0)
-        dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode)
+        dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode, open_port)
         try:
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
             tell(join)

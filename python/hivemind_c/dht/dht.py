@@ -72,6 +72,7 @@ class DHT:
         backoff_rate: Factor by which that time grows with each further failure.
         startup_timeout: Seconds that the start waits for an initial peer in all.
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
+        open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         authorizer: Not supported: a value other than None is an error.
         **options: Other options of hivemind: no_listen is client_mode, and the rest has no effect.
     """
@@ -108,6 +109,7 @@ class DHT:
         backoff_rate: float = 2,
         startup_timeout: float = 15,
         keep_file_limit: bool = False,
+        open_port: bool = True,
         authorizer: Any = None,
         **options: Any,
     ):
@@ -144,6 +146,7 @@ class DHT:
             client_mode=self._client_mode,
             start=False,
             keep_file_limit=keep_file_limit,
+            open_port=open_port,
             dht=dict(
                 bucket_size=bucket_size,
                 num_replicas=num_replicas,

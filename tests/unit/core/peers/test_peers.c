@@ -2,7 +2,7 @@
 #include "lib/check.h"
 #include "lib/fake_env.h"
 
-#include "core/peers/peers.h"
+#include "core/peers/moves.h"
 
 #include <string.h>
 
@@ -14,6 +14,8 @@ typedef struct scene {
   hv_peers peers;
   hv_call *asked[64];
   size_t n_asked;
+  hv_target forgotten; /* the last one */
+  size_t n_forgotten;
 } scene;
 
 static hv_status keep_call(hv_env *env, hv_call *call, const hv_msg *request) {
@@ -38,6 +40,12 @@ static void no_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
   memset(request, 0xee, sizeof *request); /* nobody may look at it any more */
 }
 
+static void note_forget(hv_env *env, const hv_target *to) {
+  scene *s = (scene *)env;
+  s->forgotten = *to;
+  s->n_forgotten++;
+}
+
 /* The host in a network of the given number; private ones are 10.network.0.host. */
 static hv_addr address(uint8_t network, uint8_t host, int is_private) {
   hv_addr addr = {.kind = HV_ADDR_IP4, .port = 4000};
@@ -57,6 +65,7 @@ static void open_scene(scene *s, const hv_target *initial) {
   s->fake.env.timer_set = no_timer;
   s->fake.env.timer_clear = no_clear;
   s->fake.env.reply = no_reply;
+  s->fake.env.forget = note_forget;
   hv_peers_config config = {.me = {.id = s->fake.me}, .initial = initial, .n_initial = initial != NULL, .room = ROOM};
   assert_int_equal(hv_peers_init(&s->peers, &s->fake.env, &config), HV_OK);
 }
@@ -266,6 +275,75 @@ static void count_of_alive_peers_matches_the_table(void **unused) {
   close_scene(&s);
 }
 
+/* ---- a machine that moves ---- */
+
+static void peer_that_moves_is_asked_at_its_new_address(void **unused) {
+  (void)unused;
+  scene s;
+  hv_addr before = address(7, 1, 0), after = address(8, 1, 0);
+  open_scene(&s, NULL);
+  comes(&s, 1000, before, 0);
+  tick(&s);
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 1000));
+  comes(&s, 1000, before, 0); /* the same address again: no news */
+  assert_int_equal(s.n_forgotten, 0);
+  comes(&s, 1000, after, 0);
+  assert_int_equal(s.n_forgotten, 1);
+  assert_true(hv_addr_equal(&s.forgotten.addr, &before));
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  assert_true(hv_addr_equal(&s.asked[0]->to.addr, &after));
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 1000));
+  close_scene(&s);
+}
+
+static void peer_that_gets_another_address_keeps_its_connections(void **unused) {
+  (void)unused;
+  scene s;
+  hv_addr before = address(7, 1, 0);
+  hv_peer_id id = fake_peer(1000);
+  open_scene(&s, NULL);
+  comes(&s, 1000, before, 0);
+  tick(&s);
+  all_answer(&s, NULL, 0);
+  hv_request request = {.peer = id, .from = before};
+  hv_msg msg = {.kind = HV_MSG_HELLO, .u.hello = {.me = {.id = id, .n_addrs = 2, .addrs = {address(8, 1, 0), before}}}};
+  s.fake.now_us += 1000;
+  hv_peers_hello(&s.peers,
+                 &(hv_event){.kind = HV_EVENT_REQUEST, .request = &request, .msg = &msg, .now_us = s.fake.now_us, .text = ""});
+  hv_target now;
+  assert_int_equal(hv_peers_target(&s.peers, &id, &now), HV_OK);
+  assert_true(hv_addr_equal(&now.addr, &before));
+  assert_int_equal(s.n_forgotten, 0);
+  assert_int_equal(hv_peers_find(&s.peers, &id)->card.n_addrs, 2);
+  close_scene(&s);
+}
+
+static void new_network_asks_all_peers_at_once(void **unused) {
+  (void)unused;
+  scene s;
+  hv_target initial = {fake_peer(1), address(99, 1, 0)};
+  open_scene(&s, &initial);
+  meet_home(&s, 3);
+  for (int i = 0; i < 30; i++) { /* until they know each other well, and hellos are rare */
+    s.fake.now_us += 20000000;
+    tick(&s);
+    all_answer(&s, NULL, 0);
+  }
+  tick(&s);
+  assert_int_equal(s.n_asked, 0);
+  hv_addr mine = address(50, 1, 0);
+  hv_moves_set_addrs(&s.peers, &mine, 1);
+  hv_moves_network(&s.peers);
+  tick(&s);
+  assert_int_equal(s.n_asked, 4);
+  assert_true(hv_addr_equal(&s.peers.config.me.addrs[0], &mine));
+  all_answer(&s, NULL, 0);
+  close_scene(&s);
+}
+
 /* ---- another life of the same peer ---- */
 
 static uint64_t reborn_us, n_reborn, n_gone;
@@ -354,6 +432,9 @@ int main(void) {
       cmocka_unit_test(unverified_peers_of_one_network_fill_a_quarter_at_most),
       cmocka_unit_test(unverified_clients_take_no_place),
       cmocka_unit_test(count_of_alive_peers_matches_the_table),
+      cmocka_unit_test(peer_that_moves_is_asked_at_its_new_address),
+      cmocka_unit_test(peer_that_gets_another_address_keeps_its_connections),
+      cmocka_unit_test(new_network_asks_all_peers_at_once),
   };
   return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
 }

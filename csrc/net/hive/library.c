@@ -1,0 +1,12 @@
+/* What a program asks of gRPC itself, without a hive (contract in hivemind_c.h). */
+#include "hivemind_c.h"
+
+#include "net/transport/grpc.h"
+
+const char *hv_grpc_version(void) {
+  return hv_grpc_loaded();
+}
+
+void hv_hive_quiet(void) {
+  hv_grpc_hush_first();
+}
