@@ -100,6 +100,7 @@ class Service:
             shared = HubOptions(budget, options.state_every, folder, options.keep, options.bandwidth * MEGABIT)
             self.join = "INITIAL_PEERS=" + ",".join(reachable(self._dht.get_visible_maddrs()))
             tell(self.join)
+            tell(f"%env {self.join}")  # the same for a cell of a notebook
             self._receiver = Receiver(self._dht)
             for number, run_id in enumerate(options.run_id):
                 self._add(run_id, number, shared)
