@@ -1,5 +1,6 @@
 # The everyday commands. Each installs what is missing first, and is quick when nothing is.
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
+#   make demo-nat  four trainers behind four NATs and a hub, in network namespaces (as root); one is killed
 #   make quickstart  a first swarm, or (with the INITIAL_PEERS that another's prints) another peer of it
 #   make test    C, C under sanitizers, Python: 25 to 40 minutes on two cores
 #   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/explanation/how-it-is-tested.md
@@ -29,6 +30,9 @@ CSRC := $(MAKE) --no-print-directory -j$(JOBS) -C csrc
 
 demo: build
 	@WEB=$(WEB) $(PY) examples/demo/demo.py
+
+demo-nat: build
+	@$(PY) examples/demo/nat.py $(HOMES)
 
 quickstart: build
 	@HIVEMIND_COMMAND="make quickstart" $(PY) examples/quickstart.py
@@ -137,4 +141,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo quickstart test check test-long grpc test-grpc $(PARTS:%=long-%) partition siege churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo demo-nat quickstart test check test-long grpc test-grpc $(PARTS:%=long-%) partition siege churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -3,6 +3,7 @@
 Everybody trains one small network to tell two spirals apart; whenever the swarm has gone through 4,096 points, the network takes a step.
 It trains for some minutes, so that there is time to join; Ctrl-C ends it sooner, and so does a number: quickstart.py 20"""
 
+import os
 import sys
 
 import lightning as L
@@ -10,6 +11,7 @@ import torch
 
 from hivemind_c import HivemindStrategy, SwarmProgressBar
 
+HOSTED = "COLAB_RELEASE_TAG" in os.environ or "KAGGLE_KERNEL_RUN_TYPE" in os.environ  # nobody can dial a machine there
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 
 
@@ -45,7 +47,7 @@ class Network(L.LightningModule):
 
 if __name__ == "__main__":
     trainer = L.Trainer(
-        strategy=HivemindStrategy(target_batch_size=4096),  # this line makes it a swarm
+        strategy=HivemindStrategy(target_batch_size=4096, client_mode=HOSTED),  # this line makes it a swarm
         callbacks=[SwarmProgressBar()],
         max_epochs=EPOCHS,
         devices=1,

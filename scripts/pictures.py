@@ -1,4 +1,4 @@
-"""Takes the pictures of terminals that docs/ shows, of the real programs at work: the demo; a swarm of three quickstarts, the monitor and the doctor that look at it.
+"""Takes the pictures of terminals that docs/ shows, of the real programs at work: the demos; a swarm of three quickstarts, the monitor and the doctor that look at it.
 
     .venv/bin/python scripts/pictures.py [folder]     some minutes; docs/pictures by default"""
 
@@ -81,6 +81,18 @@ def demo(folder):
     keep(folder, "demo", "make demo, shortened", widest + 1, "\n".join(shown))
 
 
+#: the same of the demo with NATs; trainers start in any order, so only one of them is shown
+NAT_TURNS = re.compile(
+    r"a hub, and|the hub has|is at home|amber.*(trains, as peer|epoch .*(one (more|less)|  [34] peers))|is killed|equal to the bit|all of it worked"
+)
+
+
+def nat(folder):
+    shown = [line for line in Terminal("examples/demo/nat.py").ended().splitlines() if NAT_TURNS.search(line)]
+    widest = max(len(Text.from_ansi(line).plain) for line in shown)
+    keep(folder, "demo-nat", "make demo-nat, shortened", widest + 1, "\n".join(shown))
+
+
 def still_gathers(bar):
     """True if the progress bar shows three peers, and fewer samples than a step takes."""
     count = re.search(r"swarm=(\d+)/(\d+) .*peers=3", bar)
@@ -117,3 +129,4 @@ if __name__ == "__main__":
         os.environ["XDG_STATE_HOME"] = state
         swarm(target)
         demo(target)
+        nat(target)

@@ -16,10 +16,11 @@ import tempfile
 import threading
 import time
 
-NAMES = "amber", "blue", "coral"
+NAMES = "amber", "blue", "coral", "denim", "ebony", "flint"  # this demo has three trainers, and nat.py has more
+TRAINER = pathlib.Path(__file__).with_name("trainer.py")
 PATIENCE = 240.0  # seconds for any one thing to happen
 fancy = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-COLORS = dict(zip(NAMES, ("33", "34", "35")), good="32", bad="31", dim="2", bold="1")
+COLORS = dict(zip(NAMES, ("33", "34", "35", "36", "95", "92")), good="32", bad="31", dim="2", bold="1")
 
 
 def paint(text, color):
@@ -33,6 +34,8 @@ class Failure(Exception):
 class Stage:
     """The trainers' processes, and what they tell."""
 
+    inviter, options = "amber", ()
+
     def __init__(self):
         self.start = time.monotonic()
         self.events, self.processes, self.errors, self.latest, self.weights = queue.Queue(), {}, {}, {}, {}
@@ -45,18 +48,24 @@ class Stage:
 
     def launch(self, name):
         """The first is run as it is; the others as the line says that the first has printed."""
-        command = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py")), str(NAMES.index(name)), self.folder.name]
-        peers = re.match(r"INITIAL_PEERS=(\S+) ", self.line)[1] if self.line else ""
+        command = [*self.place(name), sys.executable, str(TRAINER), str(NAMES.index(name)), self.folder.name, *self.options]
         errors = self.errors[name] = tempfile.TemporaryFile("w+")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "INITIAL_PEERS": peers, "HIVEMIND_NAME": name})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "INITIAL_PEERS": self.address(), "HIVEMIND_NAME": name})
         self.processes[name] = process
         threading.Thread(target=self.listen, args=(name, process), daemon=True).start()
-        self.say(name, f"process {process.pid} starts" + (", with the line that amber printed" if self.line else ""))
+        self.say(name, f"process {process.pid} starts" + (f", with the line that {self.inviter} printed" if self.line else ""))
+
+    def place(self, name):
+        """The words before a trainer's command: here none, since all run on this machine."""
+        return ()
+
+    def address(self):
+        """The address in the line to paste, or nothing before it was printed."""
+        return re.match(r"INITIAL_PEERS=(\S+)", self.line)[1] if self.line else ""
 
     def show(self, port):
         """The monitor joins as a peer does, by the line that the first has printed."""
-        peers = re.match(r"INITIAL_PEERS=(\S+) ", self.line)[1]
-        command = [sys.executable, "-m", "hivemind_c.cli.monitor", "--run_id", "demo", "--initial_peers", *peers.split(",")]
+        command = [sys.executable, "-m", "hivemind_c.cli.monitor", "--run_id", "demo", "--initial_peers", *self.address().split(",")]
         command += ["--host_maddrs", "/ip4/0.0.0.0/tcp/0", "--history", "none", "--web", port, "--no-live"]
         process = self.monitor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         for line in process.stdout:
@@ -146,9 +155,10 @@ def act(stage):
 
     stage.say("", paint("a third joins late", "bold"))
     stage.launch("coral")
-    stage.until("all three train together", lambda: all(stage.peers(name) == 3 for name in NAMES))
-    joined = max(map(stage.epoch, NAMES))
-    stage.until("all three agree", lambda: len(stage.equal(joined + 1, *NAMES)) >= 3)
+    three = NAMES[:3]
+    stage.until("all three train together", lambda: all(stage.peers(name) == 3 for name in three))
+    joined = max(map(stage.epoch, three))
+    stage.until("all three agree", lambda: len(stage.equal(joined + 1, *three)) >= 3)
 
     stage.say("", paint("blue is killed with -9", "bold"))
     stage.processes.pop("blue").kill()
@@ -163,8 +173,13 @@ def act(stage):
     stage.say("", f"loss {first:.3f} → {loss:.3f}; after epoch {last} the survivors' weights are equal to the bit: {stage.weights[last]['amber']}")
 
 
-def main():
-    stage = Stage()
+def main(stage, act):
+    """Runs the act on the stage; returns the exit code.
+
+    Args:
+        stage: The processes.
+        act: It takes the stage.
+    """
     try:
         act(stage)
         stage.say("", paint("all of it worked", "good"))
@@ -183,4 +198,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Stage(), act))

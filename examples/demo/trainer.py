@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # three trainers share this machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # several trainers share this machine
 import lightning as L
 import torch
 
@@ -75,7 +75,7 @@ if __name__ == "__main__":
     logging.getLogger("hivemind_c").addHandler(Notes(logging.WARNING))
     warnings.filterwarnings("ignore")
     torch.manual_seed(int(sys.argv[1]))
-    strategy = HivemindStrategy(target_batch_size=EPOCH_SAMPLES, run_id="demo", matchmaking_time=6, averaging_timeout=30, tracker_opts={"metadata_expiration": 10})
+    strategy = HivemindStrategy(target_batch_size=EPOCH_SAMPLES, run_id="demo", matchmaking_time=6, averaging_timeout=30, tracker_opts={"metadata_expiration": 10}, client_mode="--client_mode" in sys.argv)
     trainer = L.Trainer(
         strategy=strategy,
         callbacks=[Tell()],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import pathlib
 import sys
@@ -73,6 +74,36 @@ def listen_at(host: str, port: int) -> str:
     return f"/ip6/{host}/tcp/{port}" if ":" in host else f"/ip4/{host}/tcp/{port}"
 
 
+def hold(path: str) -> Any:
+    """Returns the key file, locked: no other hub of this machine has the key while it is open.
+
+    Args:
+        path: The file. It exists.
+    """
+    file = open(path, "rb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ValueError(
+            f"cannot start the hub: another process has the key {path}; give --identity another file, because peers "
+            "take two hubs with one key for one"
+        ) from None
+    return file
+
+
+def same_key(peer_id: str, own: Sequence[str], given: Sequence[str]) -> List[str]:
+    """Returns the initial peers that have this hub's key and are not this hub.
+
+    Args:
+        peer_id: ID of this hub.
+        own: Addresses of this hub.
+        given: Addresses of initial peers.
+    """
+    parts = [part for text in given for part in text.split(",")]
+    return [part for part in parts if part.endswith(f"/p2p/{peer_id}") and part not in own]
+
+
 class Service:
     """The hub: one node, and for each run a monitor and a HubRun."""
 
@@ -100,8 +131,17 @@ class Service:
         try:
             folder = pathlib.Path(options.checkpoints) if options.checkpoints else None
             shared = HubOptions(budget, options.state_every, folder, options.keep, options.bandwidth * MEGABIT)
+            if options.identity:
+                self._lock = hold(options.identity)
+            for address in same_key(self._dht.peer_id, self._dht.get_visible_maddrs(), options.initial_peers):
+                logger.warning(
+                    "the initial peer %s has the key of this hub, which does not ask it: if it is another hub, give "
+                    "one of both another --identity, because peers take two hubs with one key for one",
+                    address,
+                )
             self.join = "INITIAL_PEERS=" + ",".join(reachable(self._dht.get_visible_maddrs()))
             tell(self.join)
+            tell(f"%env {self.join}")  # the same for a cell of a notebook
             self._receiver = Receiver(self._dht)
             for number, run_id in enumerate(options.run_id):
                 self._add(run_id, number, shared)

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from _hivemind_c import HivemindError, HivemindTimeoutError
 
@@ -43,6 +43,8 @@ class Asked:
         self._given = 0  # the epoch of the state before, or of the trainer when it was asked
         # when the first bytes of the block came, and how long the trainer sends nothing after a state
         self._begun = self._rest = 0.0
+        self._failed: Set[str] = set()  # trainers that were asked and gave nothing, until no other is left
+        self._level_at = 0.0  # when no trainer was known to be ahead of the one that is asked
 
     def run(self, ended: threading.Event) -> None:
         """Asks whenever only trainers that cannot be dialled have a newer state, until ended is set.
@@ -70,26 +72,42 @@ class Asked:
                 self._seen, self._since = arrived, now
                 self._begun = self._begun or now
             epoch = next((epoch for peer, _, epoch in trainers if peer == request.giver), None)
-            # it has begun epochs and not given their state: another replica is the run's
+            newest = max((epoch for peer, _, epoch in trainers if peer not in self._failed), default=0)
+            if epoch is None or epoch >= newest:
+                self._level_at = now
+            # it has begun epochs and not given their state, or does not keep up: another replica is the run's
             has_passed = epoch is None or epoch > self._given + 2 and now - self._since > SOON_S + self._rest
+            has_failed = has_passed or now - self._level_at > SOON_S + self._rest
             is_over = now - self._asked_at > TURN_S or not are_clients
-            if now - self._since > PATIENCE_S + self._rest or not arrived and (has_passed or is_over):
+            if now - self._since > PATIENCE_S + self._rest or not arrived and has_failed:
+                self._failed.add(request.giver)
+                self.end_request()
+            elif not arrived and is_over:
                 self.end_request()
         # the state of an epoch is that of its beginning: a trainer has one once it has made a step
         able = [(peer, epoch) for peer, _, epoch in trainers if epoch >= max(1, self._keeper.least)]
         if self.request is None and able and are_clients and self._keeper.has_room:
-            giver, self._given = random.choice(able)
+            giver, self._given = self._choose(able)
             self._ask(giver)
         if self.request is not None and now - self._stored > STORE_S:
             self._stored = now
             self.request = self.request._replace(least=max(1, self._keeper.least))
             gifts.store(self._dht, self.run_id, self.request)
 
+    def _choose(self, able: List[Tuple[str, int]]) -> Tuple[str, int]:
+        """Returns one of the trainers in the newest epoch: others may wait for the very state that the hub needs."""
+        untried = [one for one in able if one[0] not in self._failed]
+        if not untried:
+            self._failed.clear()
+        newest = max(epoch for _, epoch in untried or able)
+        return random.choice([one for one in untried or able if one[1] == newest])
+
     def _ask(self, giver: str) -> None:
         size, now = self._keeper.size_max, time.monotonic()
         request = gifts.new_request(self._dht.peer_id, giver, max(1, self._keeper.least), self._keeper.every, size)
         self.request, self._since, self._asked_at, self._stored, self._seen = request, now, now, 0.0, 0
         self._begun = self._rest = 0.0
+        self._level_at = now
         self._arrivals.expect(request, block_size_max(size))
 
     def end_request(self) -> None:

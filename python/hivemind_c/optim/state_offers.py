@@ -70,13 +70,12 @@ class StateOffers:
 
     def offer_if_overdue(self, epoch: int) -> None:
         """This peer is in that epoch, and no step has been made in it: whether it has lasted so long that it is to be
-        offered after all.
+        offered after all, or a hub asks for it.
         """
-        if (
-            self._begun_epoch == epoch != self._offered
-            and self._last is not None
-            and time.monotonic() - self._last >= self._period()
-        ):
+        if self._begun_epoch != epoch or self._last is None:
+            return
+        wanted = self.gift is not None and self.gift.is_wanted(epoch)
+        if wanted or epoch != self._offered and time.monotonic() - self._last >= self._period():
             self.offer(epoch)
 
     @contextmanager

@@ -5,9 +5,10 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 
 import pytest
-from hubs import HUB, Process
+from hubs import HUB, Hub, Process
 
 from hivemind_c.cli import hub
 
@@ -63,3 +64,28 @@ def test_monitor_is_a_hub_without_torch(started, tmp_path):
     monitor = started(Process(HUB.replace("PROGRAM", "monitor"), "--run_id", "test", *options, *here))
     assert "such as 12 million parameters with Adam" in monitor.has_logged("this hub can serve states")
     assert monitor.end() == 0 and (tmp_path / "states").is_dir()
+
+
+def test_second_hub_with_the_key_file_of_another_is_refused(started, tmp_path):
+    first = started(Hub(tmp_path))
+    assert first.address
+    second = started(Hub(tmp_path))
+    assert second.process.wait(60) == 1
+    said = second.has_logged("another process has the key")
+    assert "give --identity another file" in said and first.process.poll() is None
+
+
+def test_hub_says_that_an_initial_peer_has_its_key(started, tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    first = started(Hub(tmp_path / "a"))
+    assert first.address
+    shutil.copy(tmp_path / "a/hub.key", tmp_path / "b/hub.key")
+    second = started(Hub(tmp_path / "b", "--initial_peers", first.address))
+    assert "give one of both another --identity" in second.has_logged("has the key of this hub")
+
+
+def test_hub_in_its_own_list_of_peers_is_no_other_hub():
+    own, other = "/ip4/192.0.2.1/tcp/1/p2p/me", "/ip4/192.0.2.2/tcp/1/p2p/me"
+    given = [f"{own},/ip4/192.0.2.3/tcp/1/p2p/you", "192.0.2.4:1"]
+    assert hub.same_key("me", [own], given) == [] and hub.same_key("me", [own], [*given, other]) == [other]

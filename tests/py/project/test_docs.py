@@ -202,7 +202,8 @@ def run_monitor(shell, run_id="my_run"):
 
 def run_hub(shell):
     process = shell("hivemind-hub --run_id my_run --checkpoints states --web 0 --host 127.0.0.1 --port 0")
-    assert [process.stdout.readline().split("=")[0] for _ in range(2)] == ["INITIAL_PEERS", "WEB"]
+    told = [process.stdout.readline().split("=")[0] for _ in range(3)]
+    assert told == ["INITIAL_PEERS", "%env INITIAL_PEERS", "WEB"]
     stopped(process)
 
 
