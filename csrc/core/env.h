@@ -81,6 +81,7 @@ struct hv_stream {
   void *owner;      /* core's */
   hv_peer_id peer;  /* the other side; unknown until its first message if this side opened the stream without an id */
   uint32_t version; /* of the protocol, of all its messages; a guess until an unknown peer was asked */
+  uint64_t network; /* from which the other side opened it (core/peers/contact.h); 0: a private one, not known, or opened here */
 };
 
 /* ---- work for the pool: the caller's struct ---- */

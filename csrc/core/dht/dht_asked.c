@@ -26,7 +26,7 @@ struct dht_asked {
   int forged;   /* 1: one of them had an invalid signature, so none after it is looked at */
   size_t bytes; /* of its copies */
   hv_span me;
-  dht_work *work; /* whose answer it is; NULL: a STORE */
+  dht_work *work; /* the get that it answers; NULL: a STORE */
   /* STORE */
   hv_request *request;
   hv_peer_id peer;

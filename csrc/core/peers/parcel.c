@@ -120,25 +120,38 @@ static size_t cost_of(const hv_parcels *parcels, size_t size) {
   return size + (each > PARCEL_COST ? each : PARCEL_COST);
 }
 
-/* What is held of one peer, or of all strangers (NULL). */
-static size_t held_of(const hv_parcels *parcels, const hv_peer_id *peer) {
-  size_t held = 0;
+/* What is held, of some or of all. */
+typedef struct tally {
+  size_t peer, strangers, network;
+} tally;
+
+static void add_to(tally *held, const hv_parcels *parcels, const hv_parcel *parcel, const hv_stream *from) {
+  size_t cost = cost_of(parcels, parcel->size);
+  held->peer += hv_peer_equal(&parcel->from, &from->peer) ? cost : 0;
+  held->strangers += parcel->stranger ? cost : 0;
+  held->network += parcel->stranger && parcel->network == from->network ? cost : 0;
+}
+
+/* What is held of the peer and the network of a stream, and of all strangers. */
+static tally tally_for(const hv_parcels *parcels, const hv_stream *from) {
+  tally held = {0};
   for (const hv_parcel *parcel = parcels->first; parcel; parcel = parcel->next)
-    if (peer ? hv_peer_equal(&parcel->from, peer) : parcel->stranger)
-      held += cost_of(parcels, parcel->size);
+    add_to(&held, parcels, parcel, from);
   for (const incoming *in = parcels->incoming; in; in = in->next)
-    if (in->parcel && (peer ? hv_peer_equal(&in->parcel->from, peer) : in->parcel->stranger))
-      held += cost_of(parcels, in->parcel->size);
+    if (in->parcel)
+      add_to(&held, parcels, in->parcel, from);
   return held;
 }
 
-static int fits(const hv_parcels *parcels, const hv_peer_id *peer, int stranger, uint64_t size) {
+static int fits(const hv_parcels *parcels, const hv_stream *from, int stranger, uint64_t size) {
   if (size > parcels->size_max)
     return 0;
-  size_t cost = cost_of(parcels, (size_t)size), of_peer = held_of(parcels, peer);
+  size_t cost = cost_of(parcels, (size_t)size), half = parcels->held_max / 2;
   size_t left = parcels->held < parcels->held_max ? parcels->held_max - parcels->held : 0; /* some may have been given back */
-  return cost <= left && (of_peer == 0 || of_peer + cost <= parcels->held_max / 2) &&
-         (!stranger || held_of(parcels, NULL) + cost <= parcels->held_max / 2);
+  tally held = tally_for(parcels, from);
+  if (cost > left || (held.peer && held.peer + cost > half) || (stranger && held.strangers + cost > half))
+    return 0;
+  return !stranger || !from->network || !held.network || held.network + cost <= half / 2;
 }
 
 static void drop_parcel(hv_parcels *parcels, hv_parcel *parcel) {
@@ -211,9 +224,9 @@ static void incoming_closed(hv_stream *stream, const hv_event *event) {
 void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
   static const hv_stream_events on = {piece_came, parcel_nothing_to_send, incoming_closed, 0};
   uint64_t size = event->msg->u.parcel.size;
-  const hv_peer_id *peer = &event->stream->peer;
-  int stranger = parcels->knows && !parcels->knows(parcels->arg, peer);
-  if (event->msg->u.parcel.receipt || !fits(parcels, peer, stranger, size))
+  const hv_stream *from = event->stream;
+  int stranger = parcels->knows && !parcels->knows(parcels->arg, &from->peer);
+  if (event->msg->u.parcel.receipt || !fits(parcels, from, stranger, size))
     return; /* refused: too large, or too many wait already */
   hv_mem *mem = parcels->env->mem;
   incoming *in = hv_mem_zalloc(mem, sizeof *in);
@@ -225,7 +238,7 @@ void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
     hv_mem_free(bytes);
     return;
   }
-  *parcel = (hv_parcel){.from = event->stream->peer, .bytes = bytes, .size = (size_t)size, .stranger = stranger};
+  *parcel = (hv_parcel){.from = from->peer, .bytes = bytes, .size = (size_t)size, .stranger = stranger, .network = from->network};
   *in = (incoming){
       .next = parcels->incoming, .link = &parcels->incoming, .parcels = parcels, .stream = event->stream, .parcel = parcel};
   in->silence = (hv_timer){.fire = fell_silent, .owner = in};

@@ -1,3 +1,4 @@
+#include "core/peers/contact.h"
 #include "net/sim/sim_inner.h"
 
 #include <stdio.h>
@@ -620,7 +621,9 @@ static void turn_away(sim_end *opener, hv_status status, const char *text) {
 
 static void opened(sim_end *end, hv_event *event, uint64_t content) {
   event->kind = HV_EVENT_STREAM_OPENED;
+  hv_addr from = sim_addr_of(end->node->sim, other(end)->node->index, 1);
   event->stream->peer = other(end)->node->id;
+  event->stream->network = hv_contact_network(&from);
   event->peer = event->stream->peer;
   end->both->opened = 1;
   if (!sim_deliver(end->node, event, content) || end->pub->on)

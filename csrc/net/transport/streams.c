@@ -1,3 +1,4 @@
+#include "core/peers/contact.h"
 #include "net/transport/stream_inner.h"
 
 #include <stdio.h>
@@ -532,6 +533,7 @@ static void greet(stream *s) {
   lane *l = s->lanes[0];
   hv_addr from;
   hv_grpc_call_from(l->rpc, &from);
+  s->face.network = hv_contact_network(&from);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
     hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
   } else if (!hv_calls_admit(s->loop, &l->slip, &s->face.peer, &from) || !take_place(l)) {
