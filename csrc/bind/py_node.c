@@ -202,8 +202,8 @@ static PyObject *node_port(PyObject *object, void *closure) {
   (void)closure;
   if (bind_node_check(self) < 0)
     return NULL;
-  hv_hive_port(self->hive, text);
-  return PyUnicode_FromString(text);
+  int open = hv_hive_port(self->hive, text);
+  return Py_BuildValue("(Ns)", PyBool_FromLong(open), text);
 }
 
 /* ---- the results of its futures ---- */

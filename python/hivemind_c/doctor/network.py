@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generator, Iterator, List, Optional, Sequence,
 
 from hivemind_c import HivemindError, Node
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
-from hivemind_c.node import _texts
+from hivemind_c.node import Port, _texts
 
 if TYPE_CHECKING:
     from hivemind_c.doctor import Settings
@@ -195,7 +195,7 @@ def _outer(node: Node, deadline: float) -> List[str]:
     own = _own_hosts()
     while True:
         outer = [_without_peer(address) for address in node.addresses if _host(address) not in own]
-        if outer or not node.port.startswith("the gateway") or time.monotonic() >= deadline:
+        if outer or not node.port.open or time.monotonic() >= deadline:
             return outer
         time.sleep(0.1)
 
@@ -205,16 +205,16 @@ def _own_hosts() -> Set[str]:
         return {_host(address) for address in node.addresses}
 
 
-def _gateway(said: str, outer: Sequence[str]) -> Iterator[Finding]:
+def _gateway(said: Port, outer: Sequence[str]) -> Iterator[Finding]:
     """What the router said about the port, and whether that was true."""
     if outer:
         yield Finding("router", OK, f"peers elsewhere are told {', '.join(outer)}")
-    if said.startswith("no port"):
-        yield Finding("router", NOTE, f"{said}; forward the port at the router, turn on UPnP there, or run hivemind-hub on a machine that others can dial")
-    elif said and not outer:
-        yield Finding("router", WARNING, f"{said}, but no peer could dial it: the router may be behind another one; run hivemind-hub on a machine that others can dial")
-    elif said:
-        yield Finding("router", OK, said)
+    if said.text and not said.open:
+        yield Finding("router", NOTE, f"{said.text}; forward the port at the router, turn on UPnP there, or run hivemind-hub on a machine that others can dial")
+    elif said.open and not outer:
+        yield Finding("router", WARNING, f"{said.text}, but no peer could dial it: the router may be behind another one; run hivemind-hub on a machine that others can dial")
+    elif said.open:
+        yield Finding("router", OK, said.text)
 
 
 def _tables() -> Iterator[Tuple[str, int, int, int]]:
