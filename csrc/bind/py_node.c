@@ -398,7 +398,7 @@ static const PyMethodDef methods[] = {
 
 static const PyGetSetDef properties[] = {{"peer_id", node_peer_id, NULL, "This node's peer ID.", NULL},
                                          {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
-                                         {"port", node_port, NULL, "What the gateway said about this node's port.", NULL},
+                                         {"port", node_port, NULL, "The gateway's answer about this node's port.", NULL},
                                          {NULL, NULL, NULL, NULL, NULL}};
 
 /* No tp_dealloc: the one that Python gives a heap type calls the finalizer, then frees. */

@@ -26,7 +26,7 @@ class Peer(NamedTuple):
 
 
 class Port(NamedTuple):
-    """What the router said about a node's port."""
+    """The router's answer about a node's port."""
 
     open: bool  #: it says that the port is open; other peers check that before the address is announced
     text: str  #: one sentence; empty: no answer yet, or the router was not asked
@@ -140,7 +140,7 @@ class Node:
 
     @property
     def port(self) -> Port:
-        """What the router said about this node's port."""
+        """The router's answer about this node's port."""
         return Port(*self._started().port)
 
     def peers(self) -> list[Peer]:
