@@ -1,4 +1,4 @@
-"""A home behind a gateway of the tests' own, in network namespaces: its port is opened, checked, renewed, given back."""
+"""A home behind a gateway of the tests' own, in network namespaces: its port is opened, renewed and given back."""
 
 import json
 import os
