@@ -139,7 +139,7 @@ INNER = {
         "state": {"util", "peers", "dht"},
         "progress": {"util", "peers", "dht"},
     },
-    "net": {"transport": set(), "sim": set(), "hive": {"transport"}},
+    "net": {"transport": set(), "sim": set(), "ports": set(), "hive": {"transport", "ports"}},
 }
 ABOVE = {"core/node.h", "core/node.c", "core/notice.c"}  # they see all folders of their room
 
@@ -299,7 +299,7 @@ def clocks_and_randomness_have_one_door(tree):
     return told + only_in(["csrc/net/"], calls("sleep|usleep|nanosleep|clock_nanosleep"), "nobody sleeps here")(tree)
 
 
-THREADS_IN = "csrc/net/transport/loop.c", "csrc/net/transport/pool.c", "csrc/net/transport/door.c"  # the hive thread; the pool; the one that accepts
+THREADS_IN = "csrc/net/transport/loop.c", "csrc/net/transport/pool.c", "csrc/net/transport/door.c", "csrc/net/ports/ports.c"  # the hive thread; the pool; the one that accepts; the one that asks a gateway
 
 
 @wall(
@@ -307,7 +307,7 @@ THREADS_IN = "csrc/net/transport/loop.c", "csrc/net/transport/pool.c", "csrc/net
     good=[{"csrc/net/transport/pool.c": "pthread_create(&t, NULL, run, x);"}],
 )
 def threads_start_where_the_headers_say_and_processes_never(tree):
-    threads = only_in(THREADS_IN, calls("pthread_create", "thrd_create", "timer_create"), "threads are loop's, pool's and door's")(tree)
+    threads = only_in(THREADS_IN, calls("pthread_create", "thrd_create", "timer_create"), "threads are loop's, pool's, door's and ports'")(tree)
     return threads + only_in([], calls("v?fork", "system", "popen", "posix_spawnp?", "execl?[vpe]*", "shm_open", "shmget", "daemon"), "no processes")(tree)
 
 
@@ -761,7 +761,7 @@ def test_no_object_holds_state(objects, tmp_path):
 DOORS = {
     r"(m|c|re)alloc|reallocarray|free|strn?dup|aligned_alloc|posix_memalign|memalign|v?asprintf|open_memstream": {"base/mem"},
     r"clock_gettime|gettimeofday|time|clock|timespec_get|s?rand(om)?(_r)?|[dejlmn]rand48|getrandom|getentropy|arc4random\w*|gpr_now": {"net/clock"},
-    r"pthread_create|thrd_create": {"net/transport/loop", "net/transport/pool", "net/transport/door"},
+    r"pthread_create|thrd_create": {"net/transport/loop", "net/transport/pool", "net/transport/door", "net/ports/ports"},
     r"(grpc|gpr)_\w+": {"net/transport/grpc", "net/transport/grpc_tls"},
     r"protobuf_c_\w+|hivemind__\w+": {"net/wire"},
     r"(EVP|X509|PEM|BIO|ERR|SHA256|OPENSSL|d2i|i2d|ASN1|OBJ|PKCS8)_\w+": {"net/identity"},

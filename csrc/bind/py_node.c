@@ -202,8 +202,8 @@ static PyObject *node_port(PyObject *object, void *closure) {
   (void)closure;
   if (bind_node_check(self) < 0)
     return NULL;
-  hv_hive_port(self->hive, text);
-  return PyUnicode_FromString(text);
+  int open = hv_hive_port(self->hive, text);
+  return Py_BuildValue("(Ns)", PyBool_FromLong(open), text);
 }
 
 /* ---- the results of its futures ---- */
@@ -398,7 +398,7 @@ static const PyMethodDef methods[] = {
 
 static const PyGetSetDef properties[] = {{"peer_id", node_peer_id, NULL, "This node's peer ID.", NULL},
                                          {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
-                                         {"port", node_port, NULL, "What the gateway said about this node's port.", NULL},
+                                         {"port", node_port, NULL, "The gateway's answer about this node's port.", NULL},
                                          {NULL, NULL, NULL, NULL, NULL}};
 
 /* No tp_dealloc: the one that Python gives a heap type calls the finalizer, then frees. */

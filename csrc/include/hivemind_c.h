@@ -80,9 +80,10 @@ const hv_peer_id *hv_hive_peer(const hv_hive *hive);
 /* Writes at most `max` addresses at which this peer can be reached, the best one first. Returns the number of addresses that it
  * has. */
 size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max);
-/* Writes one sentence about the port at the gateway (open_port). Empty: there is no answer yet, or no gateway was asked. */
+/* Writes one sentence about the port at the gateway (open_port). Empty: there is no answer yet, or no gateway was asked. True if
+ * the gateway says that the port is open. */
 #define HV_PORT_TEXT_MAX 512
-void hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]);
+int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]);
 /* The ring of log records, from which the program reads; borrowed from the hive. */
 hv_log *hv_hive_log(hv_hive *hive);
 /* The account to which the memory of the hive is charged, borrowed from the hive. */

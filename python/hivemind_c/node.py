@@ -25,6 +25,13 @@ class Peer(NamedTuple):
     version: int = 1  #: version of the protocol that this node and the peer use
 
 
+class Port(NamedTuple):
+    """The router's answer about a node's port."""
+
+    open: bool  #: it says that the port is open; other peers check that before the address is announced
+    text: str  #: one sentence; empty: no answer yet, or the router was not asked
+
+
 class Node:
     """One peer: its identity, its ports and its connections. It can be used from any thread.
 
@@ -132,9 +139,9 @@ class Node:
         return self._started().addresses
 
     @property
-    def port(self) -> str:
-        """What the router said about this node's port, in one sentence. Empty: no answer yet, or it was not asked."""
-        return self._started().port
+    def port(self) -> Port:
+        """The router's answer about this node's port."""
+        return Port(*self._started().port)
 
     def peers(self) -> list[Peer]:
         """Returns the peers that are alive."""

@@ -782,10 +782,9 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max) {
   return n;
 }
 
-void hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]) {
+int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]) {
   out[0] = 0;
-  if (hv_hive_usable(hive) == HV_OK)
-    hv_opening_text(&hive->opening, out);
+  return hv_hive_usable(hive) == HV_OK && hv_opening_text(&hive->opening, out);
 }
 
 hv_log *hv_hive_log(hv_hive *hive) {

@@ -1,4 +1,4 @@
-/* What a program asks of gRPC itself, without a hive (contract in hivemind_c.h). */
+/* Questions of a program to gRPC itself, without a hive (contract in hivemind_c.h). */
 #include "hivemind_c.h"
 
 #include "net/transport/grpc.h"

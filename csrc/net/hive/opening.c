@@ -62,8 +62,10 @@ void hv_opening_fini(hv_opening *opening) {
   pthread_mutex_destroy(&opening->lock);
 }
 
-void hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX]) {
+int hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX]) {
   pthread_mutex_lock(&opening->lock);
   memcpy(out, opening->news.text, HV_PORTS_TEXT_MAX);
+  int open = opening->news.open;
   pthread_mutex_unlock(&opening->lock);
+  return open;
 }

@@ -31,7 +31,7 @@ void hv_opening_again(hv_opening *opening);
 /* Gives the port back; after the loop has stopped. */
 void hv_opening_stop(hv_opening *opening);
 void hv_opening_fini(hv_opening *opening);
-/* Writes what the gateway said; an empty text: nothing yet, or it is not asked. */
-void hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX]);
+/* Writes what the gateway said; an empty text: nothing yet, or it is not asked. True if it says that the port is open. */
+int hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX]);
 
 #endif

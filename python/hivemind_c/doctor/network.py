@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generator, Iterator, List, Optional, Sequence,
 
 from hivemind_c import HivemindError, Node
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
-from hivemind_c.node import _texts
+from hivemind_c.node import Port, _texts
 
 if TYPE_CHECKING:
     from hivemind_c.doctor import Settings
@@ -177,7 +177,9 @@ def _dialled_back(settings: Settings, answering: Sequence[str]) -> Iterator[Find
         while not came and time.monotonic() < deadline:
             time.sleep(0.1)
             came = connections(ports)
+        outer = [] if settings.announce_maddrs else _outer(node, deadline)
         addresses = ", ".join(_without_peer(address) for address in node.addresses)
+        yield from _gateway(node.port, outer)
     if came:
         yield Finding("reachable", OK, f"peers have dialled back, by {', '.join(f'{host} port {port}' for host, port in sorted(came))}")
     else:
@@ -186,6 +188,33 @@ def _dialled_back(settings: Settings, answering: Sequence[str]) -> Iterator[Find
             "reachable", FAULT, f"no peer could dial back to {addresses} within {settings.timeout:g} s: open TCP port {port} in the firewall, behind a router forward "
             "it and give the outer address as announce_maddrs, or take part with client_mode=True"
         )  # fmt: skip
+
+
+def _outer(node: Node, deadline: float) -> List[str]:
+    """The addresses besides this machine's own that other peers have dialled. If the router opened one, it waits for that."""
+    own = _own_hosts()
+    while True:
+        outer = [_without_peer(address) for address in node.addresses if _host(address) not in own]
+        if outer or not node.port.open or time.monotonic() >= deadline:
+            return outer
+        time.sleep(0.1)
+
+
+def _own_hosts() -> Set[str]:
+    with Node(log_level=50, open_port=False) as node:
+        return {_host(address) for address in node.addresses}
+
+
+def _gateway(said: Port, outer: Sequence[str]) -> Iterator[Finding]:
+    """What the router said about the port, and whether that was true."""
+    if outer:
+        yield Finding("router", OK, f"peers elsewhere are told {', '.join(outer)}")
+    if said.text and not said.open:
+        yield Finding("router", NOTE, f"{said.text}; forward the port at the router, turn on UPnP there, or run hivemind-hub on a machine that others can dial")
+    elif said.open and not outer:
+        yield Finding("router", WARNING, f"{said.text}, but no peer could dial it: the router may be behind another one; run hivemind-hub on a machine that others can dial")
+    elif said.open:
+        yield Finding("router", OK, said.text)
 
 
 def _tables() -> Iterator[Tuple[str, int, int, int]]:

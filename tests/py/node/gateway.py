@@ -1,6 +1,7 @@
-"""A gateway of the tests' own: it speaks NAT-PMP and UPnP on its inner address, rightly or wrongly, and maps ports with nft.
+"""A gateway of the tests' own: it speaks NAT-PMP and UPnP, rightly or wrongly, and maps ports with nft.
 
-python gateway.py INNER OUTER MODE; each request that it serves is a line on stdout. MODE is natpmp, upnp, or one of LIES.
+python gateway.py INNER OUTER MODE; each request that it serves is a line on stdout.
+MODE is natpmp, upnp, or one of LIES.
 """
 
 import re
@@ -12,7 +13,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-#: what a lying gateway does: it names a private address, none, a port that leads nowhere, another protocol; never answers
+#: a lying gateway names a private address, none, a port that leads nowhere, another protocol; or never answers
 LIES = "private", "zero", "port", "protocol", "silent", "foreign", "garbage"
 
 SERVICE = "urn:schemas-upnp-org:service:WANIPConnection:1"
@@ -91,7 +92,8 @@ def serve_ssdp(gateway):
             kind = re.search(rb"ST: *(\S+)", data)
             if gateway.mode in ("upnp", "foreign", "private") and kind:
                 host = "203.0.113.2" if gateway.mode == "foreign" else gateway.inner
-                lines = "HTTP/1.1 200 OK", f"ST: {kind[1].decode()}", "USN: uuid:1", f"LOCATION: http://{host}:5000/d", "", ""
+                place = f"LOCATION: http://{host}:5000/d"
+                lines = "HTTP/1.1 200 OK", f"ST: {kind[1].decode()}", "USN: uuid:1", place, "", ""
                 sock.sendto("\r\n".join(lines).encode(), source)
 
 

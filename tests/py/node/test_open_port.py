@@ -1,4 +1,4 @@
-"""A home behind a gateway of the tests' own, in network namespaces: its port is opened, checked, renewed and given back."""
+"""A home behind a gateway of the tests' own, in network namespaces: its port is opened, renewed and given back."""
 
 import json
 import os
@@ -88,7 +88,7 @@ HOME = """
     until = time.monotonic() + float(wait)
     while not outer() and time.monotonic() < until:
         time.sleep(0.05)
-    print(json.dumps({**seen, "told": outer(), "port": node.port}), flush=True)
+    print(json.dumps({**seen, "told": outer(), "port": node.port.text}), flush=True)
     sys.stdin.readline()
     start = time.monotonic()
     node.shutdown()
