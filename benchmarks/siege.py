@@ -1,7 +1,7 @@
 """The scene of attacks: a peer, its friend, and strangers with many keys in several networks.
 
-On loopback the networks are 127.0.1.0/24 and so on. As root they may be namespaces instead: the peer at 192.0.2.1, the friend
-at 198.18.100.7, strangers at 198.18.1.7, 198.18.2.7 and so on, because the limits of networks hold for public addresses.
+On loopback the networks are 127.0.1.0/24 and so on. As root they may be namespaces instead: the peer at 192.0.2.1, the
+friend at 198.18.100.7, strangers at 198.18.1.7, 198.18.2.7 and so on, because limits of networks hold for public ones.
 The strangers are csrc/build/rel/attacker (tests/siege/attacker.c).
 """
 
@@ -23,7 +23,8 @@ ATTACKER = CSRC / "build" / "rel" / "attacker"
 
 #: Processor time of the strangers in a second: they are elsewhere in truth, and take none from the peer.
 CORES = float(os.environ.get("SIEGE_CORES", 0.5))
-#: A peer that reads orders line by line, and answers each with a JSON object. It calls its first peer 10 times a second.
+#: A peer that reads orders line by line, and answers each with a JSON object. It may call its first peer ten
+#: times a second.
 PEER = """
 import json, os, sys, threading, time
 import torch
@@ -36,7 +37,8 @@ dht = hivemind_c.DHT(config["initial"], host_maddrs=[config["listen"]], start=Tr
 met_s = time.perf_counter() - start
 node = dht._node
 averager = hivemind_c.DecentralizedAverager(
-    [torch.ones(config["mb"] << 18)], dht, start=True, prefix="siege", min_matchmaking_time=30) if config["mb"] else None
+    [torch.ones(config["mb"] << 18)], dht, start=True, prefix="siege", min_matchmaking_time=30
+) if config["mb"] else None
 calls, lost, worst = 0, [], 0.0
 
 def call_all_along():
@@ -164,7 +166,9 @@ class Peer:
 
 def build() -> None:
     """Builds the attacker; quick when it is there."""
-    done = subprocess.run(["make", "-s", "-C", str(CSRC), "attacker"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        ["make", "-s", "-C", str(CSRC), "attacker"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     if done.returncode != 0:
         raise BenchmarkError(f"`make -C csrc attacker` failed: {done.stdout.strip()[-400:]}")
 
@@ -178,11 +182,24 @@ class Scene:
         self.friend = Peer(networks.within(networks.outside), networks.friend, self.node.where, mb, calls=True)
         self.calm_mb = self.node.resident_mb()
 
-    def strangers(self, seconds: float, keys: int, rate: float, seed: int, attacks: str = "", to: str = "") -> subprocess.Popen:
+    def strangers(
+        self, seconds: float, keys: int, rate: float, seed: int, attacks: str = "", to: str = ""
+    ) -> subprocess.Popen:
         """Begins to attack the node, or another address."""
-        words = ["--to", to or self.node.where.split("/p2p/")[0], "--from", ",".join(self.networks.strangers), "--keys", str(keys)]
-        words += ["--seconds", f"{seconds:g}", "--rate", f"{rate:g}", "--seed", str(seed), "--cores", str(CORES)] + (["--attacks", attacks] if attacks else [])
-        return subprocess.Popen([*Networks.within(self.networks.outside), str(ATTACKER), *words], stdout=subprocess.PIPE, text=True)
+        words = [
+            "--to",
+            to or self.node.where.split("/p2p/")[0],
+            "--from",
+            ",".join(self.networks.strangers),
+            "--keys",
+            str(keys),
+        ]
+        words += ["--seconds", f"{seconds:g}", "--rate", f"{rate:g}", "--seed", str(seed), "--cores", str(CORES)] + (
+            ["--attacks", attacks] if attacks else []
+        )
+        return subprocess.Popen(
+            [*Networks.within(self.networks.outside), str(ATTACKER), *words], stdout=subprocess.PIPE, text=True
+        )
 
     def round_s(self) -> float:
         """The time of one round of both."""
@@ -227,7 +244,16 @@ class Watch:
         return self.most_mb
 
 
-def besiege(scene: Scene, seconds: float, keys: int, rate: float, seed: int, newcomers: int = 1, rounds: bool = False, attacks: str = "") -> Dict[str, float]:
+def besiege(
+    scene: Scene,
+    seconds: float,
+    keys: int,
+    rate: float,
+    seed: int,
+    newcomers: int = 1,
+    rounds: bool = False,
+    attacks: str = "",
+) -> Dict[str, float]:
     """Attacks the node for so long, while the friend calls it, newcomers meet it, and rounds run: what came of it."""
     scene.friend.ask("calls")
     watch, cpu, begun = Watch(scene.node), scene.node.cpu_s(), time.monotonic()

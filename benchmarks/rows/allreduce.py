@@ -2,6 +2,7 @@
 
 Ours goes without TLS, as gloo does; the ratio `tls` is ours with it against ours without. All sides are processes of one machine on loopback; the time is that of the slowest peer, from the call to the average, when all are ready. hivemind's figure
 includes its matchmaking, as its users wait for it; ours is given both ways. `..._cpu_s` is for all rounds of a turn together.
+`..._cpu_s_per_gb` is processor time for each GB of tensors that all peers put in, in one round; the start of the processes is not in it.
 ALLREDUCE_MB, ALLREDUCE_PEERS and ALLREDUCE_TIMES (rounds in a turn, 3) choose others. hivemind's peers are started one after another: a daemon for each, which fail when
 they start at once. `..._missing` is how many were not in the group (at most): hivemind's groups are often not whole, ours are.
 """
@@ -39,7 +40,7 @@ for number in range(config["times"] + 1):
         one.stdin.flush()
     said = [json.loads(one.stdout.readline()) for one in all_of]
     if number:
-        times.append({name: max(one[name] for one in said) for name in said[0]})
+        times.append({name: (sum if name == "round_cpu_s" else max)(one[name] for one in said) for name in said[0]})
 for one in all_of:
     one.stdin.close()
 for one in all_of:
@@ -64,11 +65,11 @@ print(dht.get_visible_maddrs()[0], flush=True)
 averager = hivemind_c.DecentralizedAverager([tensor], dht, start=True, prefix="bench", compression=getattr(hivemind_c, config["codec"])(), min_matchmaking_time=60, **config["options"])
 for line in sys.stdin:
     time.sleep(0.5)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     control = averager.step(wait=False, expected=config["peers"], timeout=120)
     details = control.details()
     took = time.perf_counter() - start
-    print(json.dumps({"s": took, "reduce_s": details[6], "match_s": details[4]}), flush=True)
+    print(json.dumps({"s": took, "reduce_s": details[6], "match_s": details[4], "round_cpu_s": time.process_time() - cpu}), flush=True)
 averager.shutdown()
 dht.shutdown()
 """
@@ -141,4 +142,6 @@ def measure(run):
         if peers.stands():
             run.ratio(f"hivemind_{name}", column(samples[f"hivemind_{name}"], "s"), column(samples[name], "s"))
     run.ratio("tls", column(samples["fp32"], "reduce_s"), column(samples["fp32_tls"], "reduce_s"))
+    for name in ours:
+        run.figure(f"{name}_cpu_s_per_gb", [spent / (PEERS * MB / 1024) for spent in column(samples[name], "round_cpu_s")])
     run.figures_of(samples)

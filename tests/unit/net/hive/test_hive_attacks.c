@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 #ifdef HV_SANITIZED
-enum { FRIEND_MS = 5000, MAY_GROW = 900 << 20 }; /* shadow and quarantine */
+enum { FRIEND_MS = 5000, MAY_GROW = 900 << 20, PLAY_MS = 2000 }; /* shadow and quarantine */
 #else
-enum { FRIEND_MS = 1000, MAY_GROW = 256 << 20 };
+enum { FRIEND_MS = 1000, MAY_GROW = 256 << 20, PLAY_MS = 500 };
 #endif
 
-enum { PLAY_MS = 500, ALL_MS = 4000, TOGETHER = 40, NETWORKS = 10, RATE = 125000 };
+enum { ALL_MS = 4000, TOGETHER = 40, NETWORKS = 10, RATE = 125000 };
 
 static size_t resident(void) {
   long pages = 0, skipped;
