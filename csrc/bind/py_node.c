@@ -198,12 +198,13 @@ static PyObject *node_addresses(PyObject *object, void *closure) {
 
 static PyObject *node_port(PyObject *object, void *closure) {
   bind_node *self = (bind_node *)object;
-  char text[HV_PORT_TEXT_MAX];
+  char text[HV_PORT_TEXT_MAX], where[HV_ADDR_TEXT_MAX];
+  hv_addr seen;
   (void)closure;
   if (bind_node_check(self) < 0)
     return NULL;
-  int open = hv_hive_port(self->hive, text);
-  return Py_BuildValue("(Ns)", PyBool_FromLong(open), text);
+  int open = hv_hive_port(self->hive, text, &seen);
+  return Py_BuildValue("(Nss)", PyBool_FromLong(open), text, seen.kind == HV_ADDR_NONE ? "" : hv_addr_print(&seen, NULL, where));
 }
 
 /* ---- the results of its futures ---- */

@@ -20,10 +20,38 @@ struct hv_node {
   hv_averages averages;
   hv_notices notices;
   int started, stopping, left; /* left: the farewells are over */
+  hv_addr seen;                /* the host that was told last */
 };
+
+/* Tells the program this node's addresses, and where initial peers see it. */
+static void announces(hv_node *node) {
+  const hv_card *me = &node->peers.config.me;
+  if (node->config.announces)
+    node->config.announces(node->config.arg, me->addrs, me->n_addrs, &node->peers.outer);
+}
+
+/* Initial peers may see this machine at another host than before. */
+static void look_seen(hv_node *node) {
+  hv_addr seen = node->peers.outer;
+  char where[HV_ADDR_TEXT_MAX];
+  seen.port = 0;
+  if (hv_addr_equal(&seen, &node->seen) || seen.kind == HV_ADDR_NONE)
+    return;
+  node->seen = seen;
+  announces(node);
+  hv_addr_print_short(&node->peers.outer, where);
+  if (hv_reach_is_own_host(&node->reach, &seen))
+    hv_env_log(node->env, HV_LOG_INFO, "peers", "seen", "peers see this machine at %s, which is its own address", where);
+  else if (node->reach.n_own)
+    hv_env_log(node->env, HV_LOG_INFO, "peers", "seen",
+               "peers see this machine at %s, which is not its own address: it is behind a NAT", where);
+  else
+    hv_env_log(node->env, HV_LOG_INFO, "peers", "seen", "peers see this machine at %s", where);
+}
 
 static void something_changed(void *arg) {
   hv_node *node = arg;
+  look_seen(node);
   hv_reach_look(&node->reach);
   if (node->config.changed)
     node->config.changed(node->config.arg);
@@ -313,9 +341,7 @@ static void set_card(hv_node *node) {
   hv_addr addrs[HV_CARD_ADDRS_MAX];
   if (node->config.n_announce == 0)
     hv_moves_set_addrs(&node->peers, addrs, hv_reach_addrs(&node->reach, addrs));
-  const hv_card *me = &node->peers.config.me;
-  if (node->config.announces)
-    node->config.announces(node->config.arg, me->addrs, me->n_addrs);
+  announces(node);
 }
 
 /* Every part learns them. */

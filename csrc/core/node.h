@@ -35,7 +35,8 @@ typedef struct hv_node_config {
   hv_dht_config dht;          /* me and client_mode are filled in */
   hv_state_config state;      /* the same */
   void (*changed)(void *arg); /* called within a step when peers came or went, or a parcel arrived; may be NULL */
-  void (*announces)(void *arg, const hv_addr *addrs, size_t n_addrs); /* within a step: this node's addresses now; may be NULL */
+  /* Within a step: this node's addresses now, and where initial peers see it (kind HV_ADDR_NONE: not known). May be NULL. */
+  void (*announces)(void *arg, const hv_addr *addrs, size_t n_addrs, const hv_addr *seen);
   void (*moved)(void *arg); /* within a step: this machine's network has changed; may be NULL */
   void *arg;
 } hv_node_config;

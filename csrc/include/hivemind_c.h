@@ -80,10 +80,11 @@ const hv_peer_id *hv_hive_peer(const hv_hive *hive);
 /* Writes at most `max` addresses at which this peer can be reached, the best one first. Returns the number of addresses that it
  * has. */
 size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max);
-/* Writes one sentence about the port at the gateway (open_port). Empty: there is no answer yet, or no gateway was asked. True if
- * the gateway says that the port is open. */
+/* Writes one sentence about the port at the gateway (open_port), and the address at which initial peers see this machine. Empty:
+ * there is no answer yet, or no gateway was asked; kind HV_ADDR_NONE: no initial peer has answered. True if the gateway says that
+ * the port is open. */
 #define HV_PORT_TEXT_MAX 512
-int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]);
+int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen);
 /* The ring of log records, from which the program reads; borrowed from the hive. */
 hv_log *hv_hive_log(hv_hive *hive);
 /* The account to which the memory of the hive is charged, borrowed from the hive. */

@@ -141,7 +141,12 @@ class Node:
     @property
     def port(self) -> Port:
         """The router's answer about this node's port."""
-        return Port(*self._started().port)
+        return Port(*self._started().port[:2])
+
+    @property
+    def seen_at(self) -> str:
+        """The multiaddr at which an initial peer sees this node's connection. Empty: none has answered yet."""
+        return self._started().port[2]
 
     def peers(self) -> list[Peer]:
         """Returns the peers that are alive."""

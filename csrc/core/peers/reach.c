@@ -172,15 +172,22 @@ void hv_reach_offer(hv_reach *reach, const hv_addr *addr) {
   arm(reach);
 }
 
+int hv_reach_is_own_host(const hv_reach *reach, const hv_addr *addr) {
+  for (size_t i = 0; i < reach->n_own; i++) {
+    hv_addr own = reach->own[i];
+    own.port = addr->port;
+    if (hv_addr_equal(&own, addr))
+      return 1;
+  }
+  return 0;
+}
+
 void hv_reach_look(hv_reach *reach) {
   if (reach->n_own == 0)
     return;
   hv_addr seen = reach->peers->outer;
-  for (size_t i = 0; i < reach->n_own; i++) {
-    seen.port = reach->own[i].port;
-    if (hv_addr_equal(&seen, &reach->own[i]))
-      return; /* no NAT */
-  }
+  if (hv_reach_is_own_host(reach, &seen))
+    return; /* no NAT */
   seen.port = reach->own[0].port;
   if (!is_worth_a_call(&seen) || find(reach, &seen))
     return;

@@ -69,6 +69,8 @@ void hv_reach_stop(hv_reach *reach);
 void hv_reach_set_own(hv_reach *reach, const hv_addr *addrs, size_t n_addrs);
 /* A gateway has opened this address; NULL: it has none any more. */
 void hv_reach_offer(hv_reach *reach, const hv_addr *addr);
+/* Whether one of the addresses where this node listens has this host. */
+int hv_reach_is_own_host(const hv_reach *reach, const hv_addr *addr);
 /* The table of peers has changed: there may be a new view of this node. */
 void hv_reach_look(hv_reach *reach);
 /* Another peer asks to be called back (HV_MSG_DIAL): answers when that has ended. */

@@ -167,8 +167,9 @@ static void node_changed(void *arg) {
 }
 
 /* Copies the node's addresses for the program's threads. */
-static void announces(void *arg, const hv_addr *addrs, size_t n_addrs) {
+static void announces(void *arg, const hv_addr *addrs, size_t n_addrs, const hv_addr *seen) {
   hv_hive *hive = arg;
+  hv_opening_see(&hive->opening, seen);
   pthread_mutex_lock(&hive->addrs_lock);
   hive->n_addrs = n_addrs < HV_CARD_ADDRS_MAX ? n_addrs : HV_CARD_ADDRS_MAX;
   memcpy(hive->addrs, addrs, hive->n_addrs * sizeof *addrs);
@@ -635,7 +636,7 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
   if (status == HV_OK) {
     size_t n;
     const hv_addr *first = hv_loop_addrs(hive->loop, &n);
-    announces(hive, hive->n_announce ? hive->announce : first, hive->n_announce ? hive->n_announce : n);
+    announces(hive, hive->n_announce ? hive->announce : first, hive->n_announce ? hive->n_announce : n, &(hv_addr){0});
     status = make_node(hive, config, initial, err);
   }
   if (status == HV_OK)
@@ -782,9 +783,9 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max) {
   return n;
 }
 
-int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX]) {
-  out[0] = 0;
-  return hv_hive_usable(hive) == HV_OK && hv_opening_text(&hive->opening, out);
+int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen) {
+  out[0] = 0, *seen = (hv_addr){0};
+  return hv_hive_usable(hive) == HV_OK && hv_opening_text(&hive->opening, out, seen);
 }
 
 hv_log *hv_hive_log(hv_hive *hive) {

@@ -62,8 +62,15 @@ void hv_opening_fini(hv_opening *opening) {
   pthread_mutex_destroy(&opening->lock);
 }
 
-int hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX]) {
+void hv_opening_see(hv_opening *opening, const hv_addr *seen) {
   pthread_mutex_lock(&opening->lock);
+  opening->seen = *seen;
+  pthread_mutex_unlock(&opening->lock);
+}
+
+int hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX], hv_addr *seen) {
+  pthread_mutex_lock(&opening->lock);
+  *seen = opening->seen;
   memcpy(out, opening->news.text, HV_PORTS_TEXT_MAX);
   int open = opening->news.open;
   pthread_mutex_unlock(&opening->lock);

@@ -20,6 +20,7 @@ typedef struct hv_opening {
   hv_command command;
   int posted;
   hv_ports_news news; /* the latest */
+  hv_addr seen;       /* where initial peers see this node */
 } hv_opening;
 
 void hv_opening_init(hv_opening *opening);
@@ -31,7 +32,10 @@ void hv_opening_again(hv_opening *opening);
 /* Gives the port back; after the loop has stopped. */
 void hv_opening_stop(hv_opening *opening);
 void hv_opening_fini(hv_opening *opening);
-/* Writes what the gateway said; an empty text: nothing yet, or it is not asked. True if it says that the port is open. */
-int hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX]);
+/* Initial peers see this node there. */
+void hv_opening_see(hv_opening *opening, const hv_addr *seen);
+/* Writes what the gateway said; an empty text: nothing yet, or it is not asked. True if it says that the port is open. `seen` is
+ * what hv_opening_see told last, of kind HV_ADDR_NONE before. */
+int hv_opening_text(hv_opening *opening, char out[HV_PORTS_TEXT_MAX], hv_addr *seen);
 
 #endif

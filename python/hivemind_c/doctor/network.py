@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING, Generator, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Generator, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from hivemind_c import HivemindError, Node
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
@@ -88,25 +88,61 @@ def check_identity(settings: Settings) -> Iterator[Finding]:
 
 def dial(peers: Sequence[str], timeout: float) -> Findings:
     """Gives those that answer."""
-    answering = []
+    answering: List[str] = []
+    views: List[View] = []
     with concurrent.futures.ThreadPoolExecutor(max(1, len(peers))) as pool:
-        for address, finding in zip(peers, pool.map(lambda address: _dial(address, timeout), peers)):
+        for address, (finding, view) in zip(peers, pool.map(lambda address: _dial(address, timeout), peers)):
             yield finding
             if finding.level == OK:
                 answering.append(address)
+            views += [view] if view else []
+    yield from check_nat(views)
     if peers and not answering:
         yield Finding("swarm", FAULT, "no initial peer answers, so this machine would train alone: see above why for each, or take addresses that a running peer prints now")
     return answering
 
 
-def _dial(address: str, timeout: float) -> Finding:
+class View(NamedTuple):
+    """How another peer sees a connection of this machine."""
+
+    host: str
+    is_own_host: bool
+    is_own_port: bool
+
+
+def check_nat(views: Sequence[View]) -> Iterator[Finding]:
+    """Compares the addresses at which other peers see this machine with its own."""
+    foreign = [view for view in views if not view.is_own_host]
+    if not views:
+        return
+    if not foreign:
+        yield Finding("NAT", OK, f"peers see this machine at its own address ({', '.join(sorted({view.host for view in views}))}): no NAT is in between")
+        return
+    hosts = sorted({view.host for view in foreign})
+    kind = "which keeps port numbers" if all(view.is_own_port for view in foreign) else "which changes port numbers"
+    more = ", with several outer addresses" if len(hosts) > 1 else ""
+    yield Finding(
+        "NAT", NOTE, f"peers see this machine at {', '.join(hosts)}, which is not its own address: it is behind a NAT, {kind}{more}; others can dial it only "
+        "if the router forwards its port, and without that it trains with client_mode=True through peers or a hub that can be dialled"
+    )  # fmt: skip
+
+
+def _view(seen: str) -> Optional[View]:
+    """The view that a multiaddr tells; None: it tells nothing."""
+    m = re.match(r"/ip[46]/([^/]+)/tcp/(\d+)", seen)
+    mine = _sockets()
+    own = {(host, port) for host, port, state, inode in _tables() if state == 0x01 and inode in mine}
+    return View(m[1], m[1] in {host for host, _ in own}, int(m[2]) in {port for _, port in own}) if m else None
+
+
+def _dial(address: str, timeout: float) -> Tuple[Finding, Optional[View]]:
     node = Node(client_mode=True, initial_peers=[address], log_level=50)
     try:
         found = node.wait_for_peers(1, timeout=timeout)
         peer = found[0]
-        return Finding("initial peer", OK, f"{address} answers within {1000 * peer.rtt:.0f} ms as {peer.peer_id}")
+        return Finding("initial peer", OK, f"{address} answers within {1000 * peer.rtt:.0f} ms as {peer.peer_id}"), _view(node.seen_at)
     except HivemindError as error:
-        return Finding("initial peer", FAULT, why(address, error, timeout))
+        return Finding("initial peer", FAULT, why(address, error, timeout)), None
     finally:
         node.shutdown()
 
@@ -232,8 +268,8 @@ def _tables() -> Iterator[Tuple[str, int, int, int]]:
             yield socket.inet_ntop(family, raw).removeprefix("::ffff:"), int(port, 16), int(words[3], 16), int(words[9])
 
 
-def _listening() -> Set[int]:
-    """The ports at which this process listens now."""
+def _sockets() -> Set[int]:
+    """The inodes of this process's sockets."""
     mine = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -242,6 +278,12 @@ def _listening() -> Set[int]:
             continue
         if m := re.match(r"socket:\[(\d+)\]", target):
             mine.add(int(m[1]))
+    return mine
+
+
+def _listening() -> Set[int]:
+    """The ports at which this process listens now."""
+    mine = _sockets()
     return {port for _, port, state, inode in _tables() if state == 0x0A and inode in mine}
 
 

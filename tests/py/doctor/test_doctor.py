@@ -373,3 +373,42 @@ def test_missing_library_of_a_program_is_named():
             and done.stderr.strip()
             == "this program needs typer, which is not installed: pip install 'hivemind_c[monitor]'"
         )
+
+
+# ---- the NAT before this machine ----
+
+
+def nat(*views):
+    return told(list(network.check_nat([network.View(*view) for view in views])), "NAT")
+
+
+def test_peer_at_its_own_address_has_no_nat(node):
+    found = looked(initial_peers=node().addresses)
+    assert told(found, "NAT").level == OK
+    assert "(127.0.0.1): no NAT" in told(found, "NAT").text
+
+
+def test_nat_is_told_with_the_outer_address_and_a_way_out():
+    found = nat(("203.0.113.7", False, True))
+    assert found.level == NOTE and "at 203.0.113.7, which is not its own address" in found.text
+    assert "keeps port numbers" in found.text and "client_mode=True" in found.text
+
+
+@pytest.mark.parametrize(
+    "views, kind",
+    [
+        ([("203.0.113.7", False, True), ("203.0.113.7", False, False)], "which changes port numbers;"),
+        ([("203.0.113.7", False, True), ("203.0.113.8", False, True)], "keeps port numbers, with several outer"),
+        ([("10.0.0.2", True, True), ("203.0.113.8", False, False)], "peers see this machine at 203.0.113.8,"),
+    ],
+)
+def test_views_of_two_peers_tell_the_kind_of_nat(views, kind):
+    assert kind in nat(*views).text
+
+
+def test_seen_address_is_that_of_the_connection(node):
+    first = node()
+    second = node(initial_peers=first.addresses)
+    second.wait_for_peers(1, PATIENCE)
+    host, port = second.seen_at.split("/")[2::2]
+    assert first.seen_at == "" and host == "127.0.0.1" and int(port) not in (port_of(first), port_of(second))
