@@ -102,12 +102,13 @@ class Process:
 
 
 class Hub(Process):
-    """hivemind-hub of the run "test", in a process that cannot import torch."""
+    """hivemind-hub of the run "test", in a process that cannot import torch. is_full: it has memory for 67 bytes of a run."""
 
-    def __init__(self, folder, *options, runs=("test",), port=0):
+    def __init__(self, folder, *options, runs=("test",), port=0, is_full=False):
         named = [word for run in runs for word in ("--run_id", run)]
         here = ["--host", "127.0.0.1", "--port", port, "--identity", folder / "hub.key", "--history", "none"]
-        super().__init__(HUB.replace("PROGRAM", "hub"), *named, *here, *options)
+        small = "from hivemind_c.hub import sizes\n\nsizes.COPIES = 10**6\n" if is_full else ""
+        super().__init__(small + HUB.replace("PROGRAM", "hub"), *named, *here, *options)
 
     @property
     def address(self):

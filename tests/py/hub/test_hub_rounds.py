@@ -41,6 +41,20 @@ def test_run_continues_when_one_of_two_hubs_dies(started, tmp_path):
     assert all(told(one)[-1]["outcome"] == "averaged" for one in trainers)
 
 
+def test_full_hub_says_so_and_another_one_averages(started, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first = started(Hub(tmp_path / "one", is_full=True))
+    second = started(Hub(tmp_path / "two", "--initial_peers", first.address))
+    trainers = [started(trainer([first.address, second.address], first=1000 * i, **PACE)) for i in range(2)]
+    for one in trainers:
+        one.wait_for(lambda p: epoch_of(p) >= 5)
+    assert are_equal(trainers, 0) and {told(one)[-1]["outcome"] for one in trainers} == {"averaged"}
+    assert "give it more --memory" in first.has_logged("this hub does not average: a round takes")
+    assert len([line for line in first.log if "does not average" in line]) == 1
+    assert not any("averaged gradients" in line for line in first.log)
+
+
 def test_late_client_gets_the_state_of_clients_through_a_hub(started, tmp_path):
     hub = started(Hub(tmp_path, "--checkpoints", tmp_path / "states"))
     trainers = [started(trainer([hub.address], first=1000 * i, **{**PACE, "pause": 0.2})) for i in range(2)]
