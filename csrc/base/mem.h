@@ -15,6 +15,9 @@
 
 #define HV_MEM_UNLIMITED SIZE_MAX
 
+/* The struct of this type that contains a member. */
+#define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
+
 typedef struct hv_mem {
   struct hv_mem *parent; /* borrowed; charged, too; may be NULL */
   size_t limit;          /* bytes at most, or HV_MEM_UNLIMITED */

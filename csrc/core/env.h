@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "core/msg.h"
+#include "core/util/heap.h"
 
 typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
@@ -37,7 +38,8 @@ struct hv_timer {
   struct {
     uint64_t due_us, order;
     size_t slot;
-  } world; /* the world's; zero if not armed (slot counts from 1) */
+    hv_heap_node node;
+  } world; /* the world's; slot is zero if it is not armed */
 };
 
 /* ---- unary calls: the caller's struct ---- */

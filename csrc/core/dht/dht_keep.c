@@ -272,7 +272,7 @@ static void look_over(void *arg, hv_store_key *key) {
 }
 
 static void replicate(hv_dht *dht, uint64_t now_us) {
-  if (now_us < dht->replicate_us || dht->route.n == 0 || dht->store.n_items == 0)
+  if (now_us < dht->replicate_us || dht->route.n == 0 || dht->store.items.n == 0)
     return;
   dht->replicate_us = now_us + TICK_US / 2;
   pushes *all = hv_mem_alloc(dht->env->mem, sizeof *all);
@@ -281,7 +281,7 @@ static void replicate(hv_dht *dht, uint64_t now_us) {
   all->dht = dht;
   all->n = 0;
   size_t rounds = (size_t)dht->config.replicate_ms * 1000 / TICK_US + 1;
-  hv_store_walk(&dht->store, &dht->replicate_at, dht->store.keys_room / rounds + 1, look_over, all);
+  hv_store_walk(&dht->store, &dht->replicate_at, dht->store.keys.room / rounds + 1, look_over, all);
   for (size_t i = 0; i < all->n; i++)
     send_push(dht, &all->to[i]);
   hv_mem_free(all);

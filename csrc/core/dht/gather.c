@@ -2,44 +2,32 @@
 
 #include "core/util/fold.h"
 
-enum { FIRST_ROOM = 64 };
-
 hv_status hv_gather_init(hv_gather *gather, hv_env *env, const hv_hash *place, hv_span key) {
-  *gather = (hv_gather){.env = env, .place = *place, .key = key, .room = FIRST_ROOM};
+  *gather = (hv_gather){.env = env, .place = *place, .key = key};
   env->random(env, gather->salt, sizeof gather->salt);
-  gather->chains = hv_mem_array(env->mem, FIRST_ROOM, sizeof *gather->chains);
-  return gather->chains ? HV_OK : HV_NOMEM;
+  return hv_table_init(&gather->variants, env->mem);
 }
 
 void hv_gather_fini(hv_gather *gather) {
-  for (size_t i = 0; gather->chains && i < gather->room; i++)
-    for (hv_gather_variant *variant = gather->chains[i], *next; variant; variant = next) {
-      next = variant->chain;
-      hv_mem_free(variant);
+  for (size_t i = 0; i < gather->variants.room; i++)
+    for (hv_table_node *at = gather->variants.chains[i], *next; at; at = next) {
+      next = at->next;
+      hv_mem_free(HV_HOLDER(hv_gather_variant, node, at));
     }
-  hv_mem_free(gather->chains);
-  gather->chains = NULL;
+  hv_table_fini(&gather->variants);
 }
 
-static size_t chain_of(const hv_gather *gather, size_t room, int has_subkey, const uint8_t *subkey, size_t size) {
-  return hv_fold_bytes(gather->salt, has_subkey ? 1 : 2, subkey, size) & (room - 1);
+static uint64_t hash_of(const hv_gather *gather, const hv_record *record) {
+  return hv_fold_bytes(gather->salt, record->has_subkey ? 1 : 2, record->subkey.data, record->subkey.size);
 }
 
-static void grow(hv_gather *gather) {
-  size_t room = gather->room * 2;
-  hv_gather_variant **chains = gather->n < gather->room ? NULL : hv_mem_array(gather->env->mem, room, sizeof *chains);
-  if (!chains)
-    return;
-  for (size_t i = 0; i < gather->room; i++)
-    for (hv_gather_variant *variant = gather->chains[i], *next; variant; variant = next) {
-      next = variant->chain;
-      size_t to = chain_of(gather, room, variant->has_subkey, variant->bytes, variant->subkey_size);
-      variant->chain = chains[to];
-      chains[to] = variant;
-    }
-  hv_mem_free(gather->chains);
-  gather->chains = chains;
-  gather->room = room;
+/* The variant of a node of the table; NULL for NULL. */
+static hv_gather_variant *variant_of(hv_table_node *node) {
+  return node ? HV_HOLDER(hv_gather_variant, node, node) : NULL;
+}
+
+static hv_gather_variant *next_of(const hv_gather_variant *variant) {
+  return variant_of(hv_table_next(&variant->node));
 }
 
 static int same_slot(const hv_gather_variant *a, int has_subkey, const uint8_t *subkey, size_t size) {
@@ -80,9 +68,9 @@ static uint64_t digest_of(const hv_gather *gather, const hv_record *record) {
 /* NULL: not possible, no room, or this answer has said something of this slot already (so that a slot has no more variants than
  * answers). Or forged: then *forged is set. */
 static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record, uint64_t answer, int *forged) {
-  size_t chain = chain_of(gather, gather->room, record->has_subkey, record->subkey.data, record->subkey.size);
+  uint64_t hash = hash_of(gather, record);
   hv_gather_variant *same = NULL;
-  for (hv_gather_variant *at = gather->chains[chain]; at; at = at->chain) {
+  for (hv_gather_variant *at = variant_of(hv_table_first(&gather->variants, hash)); at; at = next_of(at)) {
     if (!same_slot(at, record->has_subkey, record->subkey.data, record->subkey.size))
       continue;
     if (at->answers & answer)
@@ -97,7 +85,7 @@ static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record
   hv_gather_variant *variant = hv_mem_zalloc(gather->env->mem, size);
   if (!variant)
     return NULL;
-  *variant = (hv_gather_variant){.chain = gather->chains[chain], .version = record->version, .has_subkey = record->has_subkey};
+  *variant = (hv_gather_variant){.version = record->version, .has_subkey = record->has_subkey};
   variant->dead = record->ttl_ms == 0;
   variant->digest = digest_of(gather, record);
   variant->lease_ms = record->lease_ms;
@@ -109,10 +97,8 @@ static hv_gather_variant *find_or_add(hv_gather *gather, const hv_record *record
     memcpy(variant->bytes, record->subkey.data, record->subkey.size);
   if (record->value.size)
     memcpy(variant->bytes + record->subkey.size, record->value.data, record->value.size);
-  gather->chains[chain] = variant;
   gather->bytes += size;
-  gather->n++;
-  grow(gather);
+  hv_table_add(&gather->variants, &variant->node, hash);
   return variant;
 }
 
@@ -127,9 +113,9 @@ size_t hv_gather_open(hv_gather *gather, const hv_hash *distance) {
 
 hv_status hv_gather_take(hv_gather *gather, size_t answer, const hv_record *record, int *checked) {
   int forged = 0;
-  size_t before = gather->n;
+  size_t before = gather->variants.n;
   hv_gather_variant *variant = find_or_add(gather, record, UINT64_C(1) << answer, &forged);
-  *checked = forged || (gather->n > before && record->ttl_ms && hv_peer_is_known(&record->signer));
+  *checked = forged || (gather->variants.n > before && record->ttl_ms && hv_peer_is_known(&record->signer));
   if (!variant)
     return forged ? HV_CORRUPT : HV_OK;
   variant->answers |= UINT64_C(1) << answer;
@@ -214,13 +200,13 @@ typedef struct slot {
 
 static const hv_gather_variant *next_in_slot(const slot *s, const hv_gather_variant *at) {
   while (at && !same_slot(at, s->of->has_subkey, s->of->bytes, s->of->subkey_size))
-    at = at->chain;
+    at = next_of(at);
   return at;
 }
 
 static int is_vetoed(const slot *s, const hv_gather_variant *variant) {
   uint64_t against = 0;
-  for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, at->chain))
+  for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, next_of(at)))
     if (at->dead && at->version >= variant->version)
       against |= at->answers & s->mask;
   return gather_count(against) > 2 * gather_count(variant->answers & s->mask);
@@ -248,9 +234,9 @@ static int is_better(const slot *s, const hv_gather_variant *a, const hv_gather_
 static const hv_gather_variant *best_of(slot *s) {
   const hv_gather_variant *best = NULL;
   s->holders = 0;
-  for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, at->chain))
+  for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, next_of(at)))
     s->holders |= at->dead ? 0 : at->answers & s->mask;
-  for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, at->chain))
+  for (const hv_gather_variant *at = next_in_slot(s, s->first); at; at = next_in_slot(s, next_of(at)))
     if (!at->dead && is_candidate(s, at) && is_better(s, at, best))
       best = at;
   return best;
@@ -275,10 +261,11 @@ size_t hv_gather_pick(const hv_gather *gather, size_t believed, const hv_hash *n
                       void (*see)(void *arg, const hv_record *record), void *arg) {
   size_t n = 0;
   slot s = {.gather = gather, .mask = nearest_answers(gather, believed, not_nearer)};
-  for (size_t i = 0; i < gather->room; i++)
-    for (const hv_gather_variant *at = gather->chains[i]; at; at = at->chain) {
+  for (size_t i = 0; i < gather->variants.room; i++)
+    for (hv_table_node *node = gather->variants.chains[i]; node; node = node->next) {
+      const hv_gather_variant *at = variant_of(node);
       s.of = at;
-      s.first = gather->chains[i];
+      s.first = variant_of(hv_table_first(&gather->variants, node->hash));
       if (next_in_slot(&s, s.first) != at) /* each slot once: at its first variant */
         continue;
       const hv_gather_variant *best = best_of(&s);

@@ -12,6 +12,7 @@
 #define HV_CORE_GATHER_H
 
 #include "core/dht/record.h"
+#include "core/util/table.h"
 
 #define HV_GATHER_ANSWERS_MAX 64
 #define HV_GATHER_BYTES_MAX (8u << 20)
@@ -21,11 +22,11 @@ typedef struct hv_gather_variant hv_gather_variant;
 /* The answers to one get. */
 typedef struct hv_gather {
   hv_env *env;
-  hv_hash place;              /* the key's */
-  hv_span key;                /* borrowed */
-  uint64_t salt[2];           /* of the hash table */
-  hv_gather_variant **chains; /* hash table by subkey: all variants of a slot share a chain */
-  size_t room, n, bytes;      /* chains, variants, bytes of the variants */
+  hv_hash place;     /* the key's */
+  hv_span key;       /* borrowed */
+  uint64_t salt[2];  /* of the hash table */
+  hv_table variants; /* by subkey: all variants of a slot have one hash */
+  size_t bytes;      /* of the variants */
   size_t n_answers;
   uint64_t sums[HV_GATHER_ANSWERS_MAX];     /* digest of what an open answer has so far */
   uint64_t digests[HV_GATHER_ANSWERS_MAX];  /* digest of each whole answer; 0: it held no live record */
@@ -34,7 +35,7 @@ typedef struct hv_gather {
 
 /* One value of a slot, and its support. */
 struct hv_gather_variant {
-  hv_gather_variant *chain;         /* next in its chain */
+  hv_table_node node;
   uint64_t answers, version;        /* answers: a bit for each answer that contains it */
   uint64_t digest;                  /* of slot, value and version; never 0 */
   uint32_t ttls_ms[8];              /* remaining lifetimes, as up to 8 answers report them */

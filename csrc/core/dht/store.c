@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIRST_ROOM = 64 };
-
 /* ---- limits ---- */
 
 static void default_quota(hv_store_quota *quota, size_t records, size_t bytes) {
@@ -28,171 +26,92 @@ hv_status hv_store_init(hv_store *store, hv_env *env, const hv_store_config *con
   default_quota(&c->per_network, c->whole.records / 2 + 1, c->whole.bytes / 2 + 1);
   default_quota(&c->per_signer, c->whole.records / 16 + 1, c->whole.bytes / 16 + 1);
   env->random(env, store->salt, sizeof store->salt);
-  store->keys_room = store->items_room = store->accounts_room = store->ends_room = FIRST_ROOM;
-  store->keys = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->keys);
-  store->items = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->items);
-  store->accounts = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->accounts);
-  store->ends = hv_mem_array(env->mem, FIRST_ROOM, sizeof *store->ends);
-  if (store->keys && store->items && store->accounts && store->ends)
+  if (hv_table_init(&store->keys, env->mem) == HV_OK && hv_table_init(&store->items, env->mem) == HV_OK &&
+      hv_table_init(&store->accounts, env->mem) == HV_OK)
     return HV_OK;
   hv_store_fini(store);
   return HV_NOMEM;
 }
 
-/* ---- chains ---- */
+/* ---- tables ---- */
 
 static uint64_t hash_bytes(const hv_store *store, uint64_t seed, const void *bytes, size_t size) {
   return hv_fold_bytes(store->salt, seed, bytes, size);
 }
 
-static hv_store_key **key_at(const hv_store *store, const hv_hash *place) {
-  hv_store_key **at = &store->keys[hash_bytes(store, 0, place->bytes, 32) & (store->keys_room - 1)];
-  while (*at && memcmp(&(*at)->place, place, sizeof *place) != 0)
-    at = &(*at)->chain;
-  return at;
+static uint64_t key_hash(const hv_store *store, const hv_hash *place) {
+  return hash_bytes(store, 0, place->bytes, 32);
 }
 
-static uint64_t item_hash(const hv_store *store, const hv_hash *place, int has_subkey, const uint8_t *subkey, size_t size) {
-  uint64_t key = hash_bytes(store, has_subkey ? 1 : 2, place->bytes, 32);
-  return hash_bytes(store, key, subkey, size);
+static hv_store_key *find_key(const hv_store *store, const hv_hash *place) {
+  for (hv_table_node *at = hv_table_first(&store->keys, key_hash(store, place)); at; at = hv_table_next(at)) {
+    hv_store_key *key = HV_HOLDER(hv_store_key, node, at);
+    if (memcmp(&key->place, place, sizeof *place) == 0)
+      return key;
+  }
+  return NULL;
 }
 
-static hv_store_item **item_at(const hv_store *store, const hv_hash *place, const hv_record *record) {
-  hv_span subkey = record->subkey;
-  hv_store_item **at =
-      &store->items[item_hash(store, place, record->has_subkey, subkey.data, subkey.size) & (store->items_room - 1)];
-  for (; *at; at = &(*at)->chain)
-    if ((*at)->has_subkey == (record->has_subkey != 0) && hv_span_equal(hv_span_of((*at)->subkey, (*at)->subkey_size), subkey) &&
-        memcmp(&(*at)->key->place, place, sizeof *place) == 0)
-      break;
-  return at;
+static uint64_t item_hash(const hv_store *store, const hv_hash *place, const hv_record *record) {
+  uint64_t key = hash_bytes(store, record->has_subkey ? 1 : 2, place->bytes, 32);
+  return hash_bytes(store, key, record->subkey.data, record->subkey.size);
+}
+
+static hv_store_item *find_item(const hv_store *store, const hv_hash *place, const hv_record *record) {
+  for (hv_table_node *at = hv_table_first(&store->items, item_hash(store, place, record)); at; at = hv_table_next(at)) {
+    hv_store_item *item = HV_HOLDER(hv_store_item, node, at);
+    if (item->has_subkey == (record->has_subkey != 0) && memcmp(&item->key->place, place, sizeof *place) == 0 &&
+        hv_span_equal(hv_span_of(item->subkey, item->subkey_size), record->subkey))
+      return item;
+  }
+  return NULL;
 }
 
 static uint64_t account_hash(const hv_store *store, const hv_peer_id *id, uint64_t network, hv_store_kind kind) {
   return hash_bytes(store, network ^ (uint64_t)kind, id->key, 32);
 }
 
-static hv_store_account **account_at(const hv_store *store, const hv_peer_id *id, uint64_t network, hv_store_kind kind) {
-  hv_store_account **at = &store->accounts[account_hash(store, id, network, kind) & (store->accounts_room - 1)];
-  while (*at && ((*at)->kind != kind || (*at)->network != network || !hv_peer_equal(&(*at)->id, id)))
-    at = &(*at)->next;
-  return at;
-}
-
-/* More chains when there is more to hold; without memory the chains just grow longer. */
-static void grow_items(hv_store *store) {
-  if (store->n_items < store->items_room)
-    return;
-  size_t room = store->items_room * 2;
-  hv_store_item **chains = hv_mem_array(store->env->mem, room, sizeof *chains);
-  if (!chains)
-    return;
-  for (size_t i = 0; i < store->items_room; i++)
-    for (hv_store_item *item = store->items[i], *next; item; item = next) {
-      next = item->chain;
-      size_t to = item_hash(store, &item->key->place, item->has_subkey, item->subkey, item->subkey_size) & (room - 1);
-      item->chain = chains[to];
-      chains[to] = item;
-    }
-  hv_mem_free(store->items);
-  store->items = chains;
-  store->items_room = room;
-}
-
-static void grow_keys(hv_store *store) {
-  if (store->n_keys < store->keys_room)
-    return;
-  size_t room = store->keys_room * 2;
-  hv_store_key **chains = hv_mem_array(store->env->mem, room, sizeof *chains);
-  if (!chains)
-    return;
-  for (size_t i = 0; i < store->keys_room; i++)
-    for (hv_store_key *key = store->keys[i], *next; key; key = next) {
-      next = key->chain;
-      size_t to = hash_bytes(store, 0, key->place.bytes, 32) & (room - 1);
-      key->chain = chains[to];
-      chains[to] = key;
-    }
-  hv_mem_free(store->keys);
-  store->keys = chains;
-  store->keys_room = room;
-}
-
-static void grow_accounts(hv_store *store) {
-  if (store->n_accounts < store->accounts_room)
-    return;
-  size_t room = store->accounts_room * 2;
-  hv_store_account **chains = hv_mem_array(store->env->mem, room, sizeof *chains);
-  if (!chains)
-    return;
-  for (size_t i = 0; i < store->accounts_room; i++)
-    for (hv_store_account *account = store->accounts[i], *next; account; account = next) {
-      next = account->next;
-      size_t to = account_hash(store, &account->id, account->network, account->kind) & (room - 1);
-      account->next = chains[to];
-      chains[to] = account;
-    }
-  hv_mem_free(store->accounts);
-  store->accounts = chains;
-  store->accounts_room = room;
-}
-
-/* ---- ends: a heap ---- */
-
-static void set_slot(hv_store *store, size_t slot, hv_store_item *item) {
-  store->ends[slot] = item;
-  item->slot = slot;
-}
-
-static void sift(hv_store *store, size_t slot) {
-  hv_store_item *item = store->ends[slot];
-  for (; slot > 1 && store->ends[slot / 2]->end_us > item->end_us; slot /= 2)
-    set_slot(store, slot, store->ends[slot / 2]);
-  for (size_t child; (child = slot * 2) <= store->n_items; slot = child) {
-    child += child < store->n_items && store->ends[child + 1]->end_us < store->ends[child]->end_us;
-    if (store->ends[child]->end_us >= item->end_us)
-      break;
-    set_slot(store, slot, store->ends[child]);
+static hv_store_account *find_account(const hv_store *store, const hv_peer_id *id, uint64_t network, hv_store_kind kind) {
+  for (hv_table_node *at = hv_table_first(&store->accounts, account_hash(store, id, network, kind)); at; at = hv_table_next(at)) {
+    hv_store_account *account = HV_HOLDER(hv_store_account, node, at);
+    if (account->kind == kind && account->network == network && hv_peer_equal(&account->id, id))
+      return account;
   }
-  set_slot(store, slot, item);
+  return NULL;
 }
 
-static int room_for_one(hv_store *store) {
-  if (store->n_items + 2 <= store->ends_room)
-    return 1;
-  hv_store_item **ends = hv_mem_resize(store->env->mem, store->ends, store->ends_room * 2 * sizeof *ends);
-  if (!ends)
-    return 0;
-  store->ends = ends;
-  store->ends_room *= 2;
-  return 1;
+/* ---- orders ---- */
+
+static int brought_ends_sooner(const hv_heap_node *a, const hv_heap_node *b) {
+  return HV_HOLDER(hv_store_item, brought, a)->end_us < HV_HOLDER(hv_store_item, brought, b)->end_us;
 }
-
-/* ---- accounts ---- */
-
-#define HOLDER(type, member, node) ((type *)((char *)(node)-offsetof(type, member)))
 
 static int ends_sooner(const hv_heap_node *a, const hv_heap_node *b) {
-  return HOLDER(hv_store_item, brought, a)->end_us < HOLDER(hv_store_item, brought, b)->end_us;
+  return HV_HOLDER(hv_store_item, ending, a)->end_us < HV_HOLDER(hv_store_item, ending, b)->end_us;
+}
+
+static hv_store_item *first_to_end(const hv_store *store) {
+  return store->ends ? HV_HOLDER(hv_store_item, ending, store->ends) : NULL;
 }
 
 static int holds_more(const hv_heap_node *a, const hv_heap_node *b) {
-  return HOLDER(hv_store_account, rank, a)->share > HOLDER(hv_store_account, rank, b)->share;
+  return HV_HOLDER(hv_store_account, rank, a)->share > HV_HOLDER(hv_store_account, rank, b)->share;
 }
 
 static void give_to(hv_store_item *item, hv_store_account *bringer) {
   item->bringer = bringer;
-  hv_heap_add(&bringer->below, &item->brought, ends_sooner);
+  hv_heap_add(&bringer->below, &item->brought, brought_ends_sooner);
 }
 
 static void take_from_bringer(hv_store_item *item) {
-  hv_heap_remove(&item->bringer->below, &item->brought, ends_sooner);
+  hv_heap_remove(&item->bringer->below, &item->brought, brought_ends_sooner);
 }
 
 static void set_end(hv_store *store, hv_store_item *item, uint64_t end_us) {
   take_from_bringer(item);
+  hv_heap_remove(&store->ends, &item->ending, ends_sooner);
   item->end_us = end_us;
-  sift(store, item->slot);
+  hv_heap_add(&store->ends, &item->ending, ends_sooner);
   give_to(item, item->bringer);
 }
 
@@ -217,34 +136,31 @@ static void rank(hv_store *store, hv_store_account *account) {
 
 static hv_store_account *open_account(hv_store *store, const hv_peer_id *id, uint64_t network, hv_store_kind kind,
                                       hv_store_account *home) {
-  hv_store_account **at = account_at(store, id, network, kind);
-  if (*at)
-    return *at;
-  *at = hv_mem_zalloc(store->env->mem, sizeof **at);
-  if (!*at)
+  hv_store_account *account = find_account(store, id, network, kind);
+  if (account)
+    return account;
+  account = hv_mem_zalloc(store->env->mem, sizeof *account);
+  if (!account)
     return NULL;
-  hv_store_account *account = *at;
   account->id = *id;
   account->network = network;
   account->kind = kind;
   account->home = home;
   if (ranks_of(store, account))
     hv_heap_add(ranks_of(store, account), &account->rank, holds_more);
-  store->n_accounts++;
-  grow_accounts(store);
+  hv_table_add(&store->accounts, &account->node, account_hash(store, id, network, kind));
   return account;
 }
 
 static void close_if_empty(hv_store *store, hv_store_account *account) {
   if (!account || account->records)
     return;
-  hv_store_account **at = account_at(store, &account->id, account->network, account->kind), *home = account->home;
+  hv_store_account *home = account->home;
   if (account->kind == HV_STORE_NETWORK && account->below)
     return; /* a bringer's account was just opened */
-  *at = account->next;
   if (ranks_of(store, account))
     hv_heap_remove(ranks_of(store, account), &account->rank, holds_more);
-  store->n_accounts--;
+  hv_table_remove(&store->accounts, &account->node);
   hv_mem_free(account);
   close_if_empty(store, home);
 }
@@ -277,24 +193,13 @@ static void discharge(hv_store *store, hv_store_account *account, size_t size) {
 static void drop_key_if_empty(hv_store *store, hv_store_key *key) {
   if (key->items)
     return;
-  hv_store_key **at = key_at(store, &key->place);
-  *at = key->chain;
-  store->n_keys--;
+  hv_table_remove(&store->keys, &key->node);
   hv_mem_free(key);
 }
 
-static void take_from_heap(hv_store *store, hv_store_item *item) {
-  hv_store_item *last = store->ends[store->n_items--];
-  if (last != item) {
-    set_slot(store, item->slot, last);
-    sift(store, last->slot);
-  }
-}
-
 static void remove_item(hv_store *store, hv_store_item *item) {
-  hv_record as = {.subkey = hv_span_of(item->subkey, item->subkey_size), .has_subkey = item->has_subkey};
   hv_store_key *key = item->key;
-  *item_at(store, &key->place, &as) = item->chain;
+  hv_table_remove(&store->items, &item->node);
   if (item->before)
     item->before->next = item->next;
   else
@@ -305,7 +210,7 @@ static void remove_item(hv_store *store, hv_store_item *item) {
   key->bytes -= item->size;
   store->bytes -= item->size;
   store->n_dead -= item->dead;
-  take_from_heap(store, item);
+  hv_heap_remove(&store->ends, &item->ending, ends_sooner);
   take_from_bringer(item);
   discharge(store, item->bringer, item->size);
   discharge(store, item->signer, item->size);
@@ -339,8 +244,8 @@ static void end_item(hv_store *store, hv_store_item *item) {
 }
 
 void hv_store_end_of(hv_store *store, const hv_hash *place, const hv_peer_id *signer) {
-  hv_store_key **key = key_at(store, place);
-  for (hv_store_item *item = *key ? (*key)->items : NULL, *next; item; item = next) {
+  hv_store_key *key = find_key(store, place);
+  for (hv_store_item *item = key ? key->items : NULL, *next; item; item = next) {
     next = item->next;
     if (!item->dead && item->signer && hv_peer_equal(&item->signer->id, signer))
       end_item(store, item);
@@ -355,19 +260,21 @@ static int says_of_itself(const hv_store_item *item, hv_span mark) {
 void hv_store_owner_ended(hv_store *store, const hv_peer_id *signer) {
   char who[HV_PEER_TEXT_MAX], mark[HV_PEER_TEXT_MAX + 16];
   int size = snprintf(mark, sizeof mark, "[owner:%s]", hv_peer_print(signer, who));
-  for (size_t slot = store->n_items; slot > 0; slot--) {
-    hv_store_item *item = slot <= store->n_items ? store->ends[slot] : NULL;
-    if (item && !item->dead && item->signer && hv_peer_equal(&item->signer->id, signer) &&
-        says_of_itself(item, hv_span_of(mark, (size_t)size)))
-      end_item(store, item);
-  }
+  for (size_t i = 0; i < store->items.room; i++)
+    for (hv_table_node *at = store->items.chains[i], *next; at; at = next) {
+      hv_store_item *item = HV_HOLDER(hv_store_item, node, at);
+      next = at->next;
+      if (!item->dead && item->signer && hv_peer_equal(&item->signer->id, signer) &&
+          says_of_itself(item, hv_span_of(mark, (size_t)size)))
+        end_item(store, item);
+    }
 }
 
 uint64_t hv_store_expire(hv_store *store) {
   uint64_t now = store->env->now_us(store->env);
-  while (store->n_items && store->ends[1]->end_us <= now)
-    end_item(store, store->ends[1]);
-  return store->n_items ? store->ends[1]->end_us : UINT64_MAX;
+  while (store->ends && first_to_end(store)->end_us <= now)
+    end_item(store, first_to_end(store));
+  return store->ends ? first_to_end(store)->end_us : UINT64_MAX;
 }
 
 /* ---- room ---- */
@@ -377,7 +284,7 @@ static int key_is_over(const hv_store_key *key) {
 }
 
 static int whole_is_over(const hv_store *store) {
-  return store->n_items > store->config.whole.records || store->bytes > store->config.whole.bytes;
+  return store->items.n > store->config.whole.records || store->bytes > store->config.whole.bytes;
 }
 
 static void evict(hv_store *store, hv_store_item *victim) {
@@ -425,11 +332,11 @@ static int store_make_room(hv_store *store, hv_store_item *newcomer) {
     evict(store, victim);
   }
   while (whole_is_over(store)) {
-    hv_store_account *home = HOLDER(hv_store_account, rank, store->fullest);
-    hv_store_account *most = HOLDER(hv_store_account, rank, home->below);
+    hv_store_account *home = HV_HOLDER(hv_store_account, rank, store->fullest);
+    hv_store_account *most = HV_HOLDER(hv_store_account, rank, home->below);
     if (most == newcomer->bringer)
       return 0;
-    evict(store, HOLDER(hv_store_item, brought, most->below));
+    evict(store, HV_HOLDER(hv_store_item, brought, most->below));
   }
   return 1;
 }
@@ -446,19 +353,17 @@ static int store_over(const hv_store_account *account, const hv_store_quota *quo
 /* ---- put ---- */
 
 static hv_store_key *open_key(hv_store *store, const hv_hash *place, hv_span bytes) {
-  hv_store_key **at = key_at(store, place);
-  if (*at)
-    return *at;
-  hv_store_key *key = hv_mem_zalloc(store->env->mem, sizeof *key + bytes.size);
+  hv_store_key *key = find_key(store, place);
+  if (key)
+    return key;
+  key = hv_mem_zalloc(store->env->mem, sizeof *key + bytes.size);
   if (!key)
     return NULL;
   key->place = *place;
   key->key_size = (uint16_t)bytes.size;
   if (bytes.size)
     memcpy(key->key, bytes.data, bytes.size);
-  *at = key;
-  store->n_keys++;
-  grow_keys(store);
+  hv_table_add(&store->keys, &key->node, key_hash(store, place));
   return key;
 }
 
@@ -487,9 +392,7 @@ static hv_store_item *new_item(hv_store *store, const hv_record *record) {
 
 static void link_item(hv_store *store, const hv_hash *place, const hv_record *record, hv_store_item *item) {
   hv_store_key *key = item->key;
-  hv_store_item **chain = item_at(store, place, record);
-  item->chain = *chain;
-  *chain = item;
+  hv_table_add(&store->items, &item->node, item_hash(store, place, record));
   item->next = key->items;
   if (key->items)
     key->items->before = item;
@@ -500,15 +403,12 @@ static void link_item(hv_store *store, const hv_hash *place, const hv_record *re
   give_to(item, item->bringer);
   charge(store, item->bringer, 1, item->size);
   charge(store, item->signer, 1, item->size);
-  store->n_items++;
-  set_slot(store, store->n_items, item);
-  sift(store, item->slot);
-  grow_items(store);
+  hv_heap_add(&store->ends, &item->ending, ends_sooner);
 }
 
 static hv_status store_add(hv_store *store, const hv_hash *place, const hv_record *record, const hv_peer_id *bringer,
                            uint64_t network, uint64_t end_us) {
-  hv_store_item *item = room_for_one(store) ? new_item(store, record) : NULL;
+  hv_store_item *item = new_item(store, record);
   if (!item)
     return HV_NOMEM;
   int is_signed = hv_peer_is_known(&record->signer);
@@ -627,7 +527,7 @@ static hv_status put(hv_store *store, const hv_record *record, const hv_peer_id 
     return status;
   uint32_t ttl_ms = record->ttl_ms < store->config.ttl_max_ms ? record->ttl_ms : store->config.ttl_max_ms;
   uint64_t end_us = store->env->now_us(store->env) + (uint64_t)ttl_ms * 1000;
-  hv_store_item *item = *item_at(store, &place, record);
+  hv_store_item *item = find_item(store, &place, record);
   int is_signed = hv_peer_is_known(&record->signer);
   if (!item)
     return is_signed && !checked && !hv_record_verify(store->env, &place, record)
@@ -656,7 +556,7 @@ hv_status hv_store_put_checked(hv_store *store, const hv_record *record, const h
 /* ---- reading ---- */
 
 const hv_store_item *hv_store_first(const hv_store *store, const hv_hash *place) {
-  const hv_store_key *key = *key_at(store, place);
+  const hv_store_key *key = find_key(store, place);
   return key ? key->items : NULL;
 }
 
@@ -680,22 +580,21 @@ int hv_store_show(const hv_store *store, const hv_store_item *item, hv_record *o
 }
 
 void hv_store_walk(hv_store *store, size_t *cursor, size_t most, void (*see)(void *arg, hv_store_key *key), void *arg) {
-  size_t at = *cursor < store->keys_room ? *cursor : 0, end = at + most < store->keys_room ? at + most : store->keys_room;
+  size_t room = store->keys.room, at = *cursor < room ? *cursor : 0, end = at + most < room ? at + most : room;
   for (; at < end; at++)
-    for (hv_store_key *key = store->keys[at]; key; key = key->chain)
-      see(arg, key);
-  *cursor = end == store->keys_room ? 0 : end;
+    for (hv_table_node *node = store->keys.chains[at]; node; node = node->next)
+      see(arg, HV_HOLDER(hv_store_key, node, node));
+  *cursor = end == room ? 0 : end;
 }
 
 size_t hv_store_count(const hv_store *store) {
-  return store->n_items - store->n_dead;
+  return store->items.n - store->n_dead;
 }
 
 void hv_store_fini(hv_store *store) {
-  while (store->n_items)
-    remove_item(store, store->ends[store->n_items]);
-  hv_mem_free(store->keys);
-  hv_mem_free(store->items);
-  hv_mem_free(store->accounts);
-  hv_mem_free(store->ends);
+  while (store->ends)
+    remove_item(store, first_to_end(store));
+  hv_table_fini(&store->keys);
+  hv_table_fini(&store->items);
+  hv_table_fini(&store->accounts);
 }

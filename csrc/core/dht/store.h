@@ -13,6 +13,7 @@
 
 #include "core/dht/record.h"
 #include "core/util/heap.h"
+#include "core/util/table.h"
 
 #define HV_STORE_KEY_RECORDS_MAX HV_RECORDS_MAX /* of one key: all fit into one answer */
 #define HV_STORE_KEY_BYTES_MAX (1u << 20)       /* of one key */
@@ -48,8 +49,8 @@ typedef enum hv_store_kind { HV_STORE_BRINGER, HV_STORE_NETWORK, HV_STORE_SIGNER
 
 /* The use that a bringer, a network or a signer makes of the store. */
 struct hv_store_account {
-  hv_store_account *next; /* in its chain */
-  hv_peer_id id;          /* unknown: of a network */
+  hv_table_node node;
+  hv_peer_id id; /* unknown: of a network */
   uint64_t network;
   hv_store_kind kind;
   size_t records, bytes, here; /* here: scratch, records or bytes within one key */
@@ -62,14 +63,13 @@ struct hv_store_account {
 /* A record, or its tombstone: the version of a signed record that has ended. */
 struct hv_store_item {
   hv_store_item *next, *before; /* of the same key */
-  hv_store_item *chain;
+  hv_table_node node;
   hv_store_key *key;
   hv_store_account *bringer, *signer; /* signer: NULL when unsigned */
-  hv_heap_node brought;               /* in its bringer's heap */
+  hv_heap_node brought, ending;       /* in its bringer's heap, in the store's */
   uint64_t end_us;                    /* of the record, then of the tombstone */
   uint64_t version;
   uint32_t lease_ms, subkey_size, value_size, size; /* size: as hv_record_size counts */
-  size_t slot;
   uint8_t has_subkey, dead;
   uint8_t signature[64];
   uint8_t *value; /* NULL: a tombstone */
@@ -78,7 +78,7 @@ struct hv_store_item {
 
 /* All records of one key. */
 struct hv_store_key {
-  hv_store_key *chain;
+  hv_table_node node;
   hv_hash place;
   hv_store_item *items;
   size_t n, bytes;
@@ -93,14 +93,10 @@ struct hv_store {
   hv_env *env;
   hv_store_config config;
   uint64_t salt[2]; /* of the hash tables: strangers cannot choose keys that share a chain */
-  hv_store_key **keys;
-  hv_store_item **items;
-  hv_store_account **accounts;
-  size_t keys_room, items_room, accounts_room;
-  size_t n_keys, n_items, n_accounts, n_dead, bytes;
+  hv_table keys, items, accounts;
+  size_t n_dead, bytes;
   hv_heap_node *fullest; /* heap of the networks, the largest share first */
-  hv_store_item **ends;  /* a binary heap by end_us, from slot 1 */
-  size_t ends_room;
+  hv_heap_node *ends;    /* heap of all items, by end */
   uint64_t evicted, refused;
 };
 

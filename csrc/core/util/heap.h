@@ -1,12 +1,14 @@
 /* A pairing heap: the first of many elements, each of which may be removed at any time.
  *
- * Room: core; depends on no other module. Allocates nothing: a node is a field of the element that it orders.
+ * Room: core (uses mem.h). Allocates nothing: a node is a field of the element that it orders.
  * Thread: that of the code that holds the top. Nothing recurses.
  * Limits: adding costs one comparison; removing costs log n of them, averaged over all operations.
  * Paper: Fredman et al., "The pairing heap: a new form of self-adjusting heap", 1986.
  */
 #ifndef HV_CORE_HEAP_H
 #define HV_CORE_HEAP_H
+
+#include "base/mem.h"
 
 typedef struct hv_heap_node hv_heap_node;
 struct hv_heap_node {

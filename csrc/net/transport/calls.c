@@ -222,10 +222,10 @@ static hv_status ask_begin(asked *a, const hv_msg *request) {
   hv_status status = write_request(a, request);
   if (status == HV_OK)
     status = hv_link_get(loop, &a->call->to, &a->link);
-  if (status == HV_OK &&
-      hv_timers_set(&loop->deadlines, &a->deadline, hv_clock_us() + a->call->timeout_ms * (uint64_t)1000) != HV_OK)
-    status = HV_NOMEM;
-  return status == HV_OK ? send_request(a, hv_span_of(loop->outgoing.data, loop->outgoing.size)) : status;
+  if (status != HV_OK)
+    return status;
+  hv_timers_set(&loop->deadlines, &a->deadline, hv_clock_us() + a->call->timeout_ms * (uint64_t)1000);
+  return send_request(a, hv_span_of(loop->outgoing.data, loop->outgoing.size));
 }
 
 static hv_status ask(hv_loop *loop, hv_call *call, const hv_msg *request, int meets) {

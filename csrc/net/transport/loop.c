@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TICK_US = 1000000, SPARE_TIMERS = 256 };
+enum { TICK_US = 1000000 };
 
 /* ---- hv_env ---- */
 
@@ -29,11 +29,7 @@ static void env_timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
   if (loop->phase >= HV_PHASE_ENDING)
     return;
   uint64_t now = env_now(env);
-  if (hv_timers_set(&loop->timers, timer, delay_us < UINT64_MAX - now ? now + delay_us : UINT64_MAX - 1) == HV_OK)
-    return;
-  hv_log_write(loop->log, now, HV_LOG_ERROR, "net", "no_memory", "this node ends: no memory for a timer; raise the memory limit");
-  loop->why = "this node ran out of memory and ended: raise the memory limit";
-  atomic_store(&loop->stopping, 1);
+  hv_timers_set(&loop->timers, timer, delay_us < UINT64_MAX - now ? now + delay_us : UINT64_MAX - 1);
 }
 
 static void env_timer_clear(hv_env *env, hv_timer *timer) {
@@ -173,8 +169,6 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->answer_us = (config->answer_ms ? config->answer_ms : HV_LOOP_ANSWER_MS) * (uint64_t)1000;
   loop->lanes = config->lanes < HV_LANES_MAX ? config->lanes : HV_LANES_MAX;
   loop->pid = getpid();
-  hv_timers_init(&loop->timers, loop->mem);
-  hv_timers_init(&loop->deadlines, loop->mem);
   hv_inbox_init(&loop->inbox, ring_bell, loop);
   hv_callers_init(&loop->callers, loop->mem);
   hv_sockets_init(&loop->sockets, loop->mem);
@@ -189,10 +183,8 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
     hv_ring_init(rings[i]);
   fill_env(loop);
   hv_roam_init(&loop->roam);
-  hv_status status = hv_timers_reserve(&loop->timers, SPARE_TIMERS);
+  hv_status status = hv_spoken_init(&loop->spoken, loop->mem, &config->versions);
   if (status != HV_OK)
-    hv_fail(err, status, "cannot start a node: no memory; raise the memory limit");
-  if (status == HV_OK && (status = hv_spoken_init(&loop->spoken, loop->mem, &config->versions)) != HV_OK)
     hv_fail(err, status, "cannot start a node: versions %u to %u of the protocol are no range; use 1 or more, the lowest first",
             config->versions.lowest, config->versions.highest);
   if (status == HV_OK)
@@ -283,7 +275,6 @@ static void run_timers(hv_loop *loop) {
   for (hv_timer *timer; (timer = hv_timers_take(&loop->timers, now));) {
     hv_event event = {.kind = HV_EVENT_TIMER, .timer = timer};
     hv_loop_deliver(loop, &event);
-    hv_timers_reserve(&loop->timers, SPARE_TIMERS); /* if not now, then perhaps later: some are there yet */
   }
   for (hv_timer *deadline; (deadline = hv_timers_take(&loop->deadlines, now));)
     deadline->fire(deadline, NULL);
@@ -291,7 +282,6 @@ static void run_timers(hv_loop *loop) {
     return;
   loop->tick_us = now + TICK_US;
   loop->now_us = now;
-  hv_timers_reserve(&loop->timers, SPARE_TIMERS);
   look_for_moves(loop);
   hv_links_tick(loop);
   hv_calls_tick(loop);
@@ -313,7 +303,7 @@ static void turn(hv_loop *loop, uint64_t until_us) {
 /* Calls and jobs end with HV_CANCELLED, streams are closed; whatever is on its way through gRPC comes back first. */
 static void end(hv_loop *loop) {
   loop->phase = HV_PHASE_ENDING;
-  hv_timers_fini(&loop->timers);
+  loop->timers = (hv_timers){0};
   hv_links_forget(loop, NULL);
   hv_streams_end(loop);
   if (loop->door)
@@ -361,7 +351,7 @@ static void *live(void *arg) {
     turn(loop, until);
   end(loop);
   if (loop->ended)
-    loop->ended(loop->arg, loop->why ? loop->why : "the node was shut down");
+    loop->ended(loop->arg, "the node was shut down");
   return NULL;
 }
 
@@ -414,8 +404,6 @@ void hv_loop_free(hv_loop *loop) {
   if (lent)
     hv_log_write(loop->log, hv_clock_us(), HV_LOG_WARN, "net", "left_behind",
                  "node stopped while gRPC still held %zu payloads: their memory is freed when gRPC releases them", lent);
-  hv_timers_fini(&loop->timers);
-  hv_timers_fini(&loop->deadlines);
   hv_callers_fini(&loop->callers);
   hv_spoken_fini(&loop->spoken);
   hv_sockets_forget(&loop->sockets);

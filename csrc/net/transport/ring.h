@@ -6,7 +6,7 @@
 #ifndef HV_NET_RING_H
 #define HV_NET_RING_H
 
-#include <stddef.h>
+#include "base/mem.h"
 
 typedef struct hv_ring {
   struct hv_ring *next, *prev;
@@ -29,7 +29,5 @@ static inline void hv_ring_remove(hv_ring *item) {
   item->next->prev = item->prev;
   hv_ring_init(item);
 }
-/* The struct of this type that contains a member. */
-#define HV_HOLDER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 #endif

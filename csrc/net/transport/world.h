@@ -156,7 +156,6 @@ struct hv_loop {
   atomic_int joined;
   pthread_mutex_t stop_lock;
   atomic_int stopping;
-  const char *why; /* reason if the node ends by itself; NULL: hv_loop_stop was called */
   void (*ended)(void *arg, const char *why);
   void *arg;
   long pid; /* of the process that created it */

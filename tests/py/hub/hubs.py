@@ -102,7 +102,10 @@ class Process:
 
 
 class Hub(Process):
-    """hivemind-hub of the run "test", in a process that cannot import torch. is_full: it has memory for 67 bytes of a run."""
+    """hivemind-hub of the run "test", in a process that cannot import torch.
+
+    is_full: it has memory for 67 bytes of a run.
+    """
 
     def __init__(self, folder, *options, runs=("test",), port=0, is_full=False):
         named = [word for run in runs for word in ("--run_id", run)]

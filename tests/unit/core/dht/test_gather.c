@@ -197,7 +197,7 @@ static void node_has_one_vote_about_one_record(void **unused) {
   }
   hv_hash at = {{0}};
   hv_gather_add(&h->gather, &at, many, 100);
-  assert_int_equal(h->gather.n, 1);
+  assert_int_equal(h->gather.variants.n, 1);
   say(h, 1, &right), say(h, 2, &right);
   assert_string_equal(picked(h, 8), "=right/1000;");
   for (int i = 0; i < 100; i++) /* nor are there more answers than can be counted */
@@ -227,12 +227,12 @@ static void records_after_a_forgery_are_not_checked(void **unused) {
   }
   hv_gather_add(&h->gather, &at, many, MANY);
   assert_int_equal(h->fake.verified, GOOD + 1);
-  assert_int_equal(h->gather.n, GOOD);
+  assert_int_equal(h->gather.variants.n, GOOD);
   at.bytes[0] = 2; /* others are heard as before */
   for (int i = GOOD; i < MANY; i++)
     many[i].signature[0] ^= 1;
   hv_gather_add(&h->gather, &at, many, MANY);
-  assert_int_equal(h->gather.n, MANY);
+  assert_int_equal(h->gather.variants.n, MANY);
   close_registry(h);
 }
 

@@ -106,7 +106,7 @@ static void a_record_lives_as_long_as_it_was_given(void **unused) {
   wait(s, 1);
   assert_string_equal(got(s, "k", NULL), "");
   hv_store_expire(&s->store);
-  assert_int_equal(s->store.n_items + s->store.n_keys + s->store.n_accounts, 0);
+  assert_int_equal(s->store.items.n + s->store.keys.n + s->store.accounts.n, 0);
   close_shelf(s);
 }
 
@@ -155,7 +155,7 @@ static void subkeys_are_records_of_their_own(void **unused) {
   hv_record a = record_of("k", "1", "one", 5000), b = record_of("k", "2", "two", 9000), c = record_of("k", "", "empty", 9000),
             d = record_of("k", NULL, "plain", 9000);
   put(s, &a, 1), put(s, &b, 2), put(s, &c, 3), put(s, &d, 4);
-  assert_int_equal(s->store.n_keys, 1);
+  assert_int_equal(s->store.keys.n, 1);
   assert_string_equal(got(s, "k", "1"), "one");
   assert_string_equal(got(s, "k", ""), "empty");
   assert_string_equal(got(s, "k", NULL), "plain");
@@ -178,7 +178,7 @@ static void an_owned_record_needs_its_owners_signature(void **unused) {
   assert_int_equal(put(s, &wrong, 1), HV_DENIED);
   wrong.signer = owner;
   assert_int_equal(put(s, &wrong, 1), HV_CORRUPT);
-  assert_int_equal(s->store.n_items, 0);
+  assert_int_equal(s->store.items.n, 0);
   assert_int_equal(put(s, &right, 1), HV_OK); /* whoever brings it */
   assert_string_equal(got(s, key, NULL), "v");
   hv_record sub = record_of("k", owned(s, "sub", &owner), "v", 5000);
@@ -205,7 +205,7 @@ static void nothing_of_a_signed_record_can_be_changed(void **unused) {
     assert_int_equal(put(s, &bad[i], 1), HV_CORRUPT);
   right.ttl_ms = 5001; /* longer than was signed */
   assert_int_equal(put(s, &right, 1), HV_INVALID);
-  assert_int_equal(s->store.n_items, 0);
+  assert_int_equal(s->store.items.n, 0);
   close_shelf(s);
 }
 
@@ -274,7 +274,7 @@ static void ended_record_does_not_return(void **unused) {
   assert_string_equal(got(s, key, NULL), "next");
   wait(s, 5000 + 3600000);
   hv_store_expire(&s->store);
-  assert_int_equal(s->store.n_items, 0); /* a tombstone ends, too */
+  assert_int_equal(s->store.items.n, 0); /* a tombstone ends, too */
   close_shelf(s);
 }
 
@@ -427,11 +427,11 @@ static void peer_that_stores_most_loses_records_first(void **unused) {
     snprintf(key, sizeof key, "modest%d", i);
     assert_string_equal(got(s, key, NULL), "v");
   }
-  assert_true(s->store.n_items <= 100);
+  assert_true(s->store.items.n <= 100);
   hv_record more = record_of("greedy-more", NULL, "v", 60000);
   fill(s, 3, "third", 10);
-  while (s->store.n_items < 100)
-    fill(s, 4, "fourth", 100 - s->store.n_items);
+  while (s->store.items.n < 100)
+    fill(s, 4, "fourth", 100 - s->store.items.n);
   assert_int_equal(put(s, &more, 1), HV_BUDGET); /* and whoever holds most gets no more */
   close_shelf(s);
 }
@@ -445,11 +445,12 @@ static void two_peers_that_store_as_much_lose_records_by_turns(void **unused) {
   hv_record large = {.key = text("large"), .value = hv_span_of(big, sizeof big), .ttl_ms = 60000};
   assert_int_equal(put(s, &large, 3), HV_OK);
   size_t left[3] = {0};
-  for (size_t i = 1; i <= s->store.n_items; i++)
-    for (uint64_t by = 1; by < 3; by++) {
-      hv_peer_id id = fake_peer(by);
-      left[by] += hv_peer_equal(&s->store.ends[i]->bringer->id, &id);
-    }
+  for (size_t i = 0; i < s->store.items.room; i++)
+    for (hv_table_node *node = s->store.items.chains[i]; node; node = node->next)
+      for (uint64_t by = 1; by < 3; by++) {
+        hv_peer_id id = fake_peer(by);
+        left[by] += hv_peer_equal(&HV_HOLDER(hv_store_item, node, node)->bringer->id, &id);
+      }
   assert_true(left[1] < 30 && left[2] < 30 && left[1] + 1 >= left[2] && left[2] + 1 >= left[1]);
   close_shelf(s);
 }
@@ -591,50 +592,48 @@ static void validator_accepts_or_refuses_each_record(void **unused) {
 
 /* Nobody's first is later than another of its own, nobody holds more than the fullest of its network, and no network more than the
  * fullest. */
-static void check_heaps(const hv_store *store) {
-  const hv_store_account *most =
-      (const void *)((const char *)store->fullest - (store->fullest ? offsetof(hv_store_account, rank) : 0));
-  assert_int_equal(store->fullest != NULL, store->n_items > 0);
-  for (size_t i = 1; i <= store->n_items; i++) {
-    const hv_store_item *item = store->ends[i],
-                        *first = (const void *)((const char *)item->bringer->below - offsetof(hv_store_item, brought));
-    double records = (double)item->bringer->records / (double)store->config.whole.records;
-    double bytes = (double)item->bringer->bytes / (double)store->config.whole.bytes;
-    assert_true(first->bringer == item->bringer && first->end_us <= item->end_us);
-    const hv_store_account *home = item->bringer->home,
-                           *top = (const void *)((const char *)home->below - offsetof(hv_store_account, rank));
-    assert_true(item->bringer->share == (records > bytes ? records : bytes) && item->bringer->share <= top->share);
-    assert_true(top->home == home && home->share <= most->share && item->bringer->network == home->network);
-  }
+static void check_heaps(const hv_store *store, const hv_store_item *item) {
+  const hv_store_account *most = HV_HOLDER(const hv_store_account, rank, store->fullest);
+  const hv_store_item *first = HV_HOLDER(const hv_store_item, brought, item->bringer->below);
+  double records = (double)item->bringer->records / (double)store->config.whole.records;
+  double bytes = (double)item->bringer->bytes / (double)store->config.whole.bytes;
+  assert_true(HV_HOLDER(const hv_store_item, ending, store->ends)->end_us <= item->end_us);
+  assert_true(first->bringer == item->bringer && first->end_us <= item->end_us);
+  const hv_store_account *home = item->bringer->home, *top = HV_HOLDER(const hv_store_account, rank, home->below);
+  assert_true(item->bringer->share == (records > bytes ? records : bytes) && item->bringer->share <= top->share);
+  assert_true(top->home == home && home->share <= most->share && item->bringer->network == home->network);
 }
 
 static void check_sums(const hv_store *store) {
-  check_heaps(store);
+  assert_int_equal(store->fullest != NULL, store->items.n > 0);
+  assert_int_equal(store->ends != NULL, store->items.n > 0);
   size_t items = 0, bytes = 0, dead = 0, keys = 0, accounts = 0, records = 0, account_bytes = 0;
-  for (size_t i = 0; i < store->keys_room; i++)
-    for (hv_store_key *key = store->keys[i]; key; key = key->chain, keys++) {
+  for (size_t i = 0; i < store->keys.room; i++)
+    for (hv_table_node *node = store->keys.chains[i]; node; node = node->next, keys++) {
+      const hv_store_key *key = HV_HOLDER(const hv_store_key, node, node);
       size_t n = 0, of_key = 0;
       for (hv_store_item *item = key->items; item; item = item->next) {
         n++, of_key += item->size, dead += item->dead;
         records += 2 + (item->signer != NULL), account_bytes += item->size * (item->signer ? 3u : 2u);
-        assert_ptr_equal(store->ends[item->slot], item);
-        assert_true(item->slot == 1 || store->ends[item->slot / 2]->end_us <= item->end_us);
+        check_heaps(store, item);
       }
       assert_true(n > 0);
       assert_int_equal(n, key->n);
       assert_int_equal(of_key, key->bytes);
       items += n, bytes += of_key;
     }
-  for (size_t i = 0; i < store->accounts_room; i++)
-    for (hv_store_account *account = store->accounts[i]; account; account = account->next, accounts++)
+  for (size_t i = 0; i < store->accounts.room; i++)
+    for (hv_table_node *node = store->accounts.chains[i]; node; node = node->next, accounts++) {
+      const hv_store_account *account = HV_HOLDER(const hv_store_account, node, node);
       records -= account->records, account_bytes -= account->bytes;
+    }
   assert_int_equal(records, 0);
   assert_int_equal(account_bytes, 0);
-  assert_int_equal(items, store->n_items);
+  assert_int_equal(items, store->items.n);
   assert_int_equal(bytes, store->bytes);
   assert_int_equal(dead, store->n_dead);
-  assert_int_equal(keys, store->n_keys);
-  assert_int_equal(accounts, store->n_accounts);
+  assert_int_equal(keys, store->keys.n);
+  assert_int_equal(accounts, store->accounts.n);
 }
 
 static void sums_stay_right_under_random_operations(void **unused) {
@@ -657,7 +656,7 @@ static void sums_stay_right_under_random_operations(void **unused) {
       record = signed_by(s, &owner, record, 1 + (r >> 48 & 7), 20000);
     hv_store_put_from(&s->store, &record, &by, r >> 60 & 3, NULL);
     wait(s, r >> 52 & 127);
-    assert_true(s->store.n_items <= 200 && s->store.bytes <= 90000);
+    assert_true(s->store.items.n <= 200 && s->store.bytes <= 90000);
     if (round % 64 == 0)
       check_sums(&s->store);
   }
@@ -665,7 +664,7 @@ static void sums_stay_right_under_random_operations(void **unused) {
   wait(s, 3600000);
   hv_store_expire(&s->store);
   check_sums(&s->store);
-  assert_int_equal(s->store.n_items, 0);
+  assert_int_equal(s->store.items.n, 0);
   close_shelf(s);
 }
 
