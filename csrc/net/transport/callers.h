@@ -1,9 +1,9 @@
 /* The places and bytes of this node that calls and streams of peers hold, with limits by peer, by network and for all.
  *
  * Room: net (uses core/peer, guests, ring). Used by calls, streams and lanes.
- * Owner: hv_loop. An account that holds nothing, and has not called for a while, is freed by the next hv_callers_sweep; a slip
- * belongs to its call. Thread: the hive thread. Limits: HV_LOOP_CALLS_MAX and those below it in loop.h. A stranger, a peer that
- * core does not know, counts by its network too
+ * Owner: hv_loop. hv_callers_sweep frees an account that holds nothing and has not called for a while; a slip is its call's.
+ * Thread: the hive thread.
+ * Limits: HV_LOOP_CALLS_MAX and those below it in loop.h. A stranger, a peer that core does not know, counts by its network too
  * (/24 of IPv4, /48 of IPv6), and all strangers leave a quarter of the whole to peers that core knows.
  */
 #ifndef HV_NET_CALLERS_H
