@@ -3,8 +3,8 @@
 enum { FIRST_ROOM = 64 };
 
 hv_status hv_table_init(hv_table *table, hv_mem *mem) {
-  *table = (hv_table){.mem = mem, .room = FIRST_ROOM};
-  table->chains = hv_mem_array(mem, FIRST_ROOM, sizeof *table->chains);
+  *table = (hv_table){.mem = mem, .chains = hv_mem_array(mem, FIRST_ROOM, sizeof *table->chains)};
+  table->room = table->chains ? FIRST_ROOM : 0;
   return table->chains ? HV_OK : HV_NOMEM;
 }
 

@@ -26,7 +26,7 @@ typedef struct hv_table {
   size_t room, n;         /* chains, a power of two; nodes */
 } hv_table;
 
-/* HV_NOMEM: nothing to fini. */
+/* HV_NOMEM: nothing to fini, and no chains to walk. */
 hv_status hv_table_init(hv_table *table, hv_mem *mem);
 void hv_table_fini(hv_table *table); /* does not access the elements; a table of zeros is fine */
 

@@ -79,6 +79,8 @@ static void table_without_memory_is_not_made(void **unused) {
   hv_table table;
   hv_mem_init(&mem, NULL, 10);
   assert_int_equal(hv_table_init(&table, &mem), HV_NOMEM);
+  assert_int_equal(table.room, 0); /* there is nothing to walk */
+  hv_table_fini(&table);
 }
 
 int main(void) {
