@@ -240,7 +240,7 @@ def test_the_dht_gets_its_options(monkeypatch, tmp_path, caplog):
             super().__init__(*peers, **options)
 
     monkeypatch.setattr(bootstrap, "DHT", Spy)
-    options = dict(host_maddrs=HERE, announce_maddrs="/ip4/192.0.2.9/tcp/31337", identity_path=tmp_path / "key", wait_timeout=7.0, use_ipfs=True, use_auto_relay=True)
+    options = dict(host_maddrs=HERE, announce_maddrs="/ip4/192.0.2.9/tcp/31337", identity_path=tmp_path / "key", wait_timeout=7.0, open_port=False, use_ipfs=True, use_auto_relay=True)
     names = []
     for _ in range(2):
         with HivemindStrategy(BATCH, use_relay=True, **options).dht as dht:
