@@ -459,7 +459,10 @@ def test_auxiliary_and_client_peers_take_part(swarm, dhts):
         thread = threading.Thread(target=assist)
         try:
             thread.start()
-            train_together([first, client], 4)
+            for epochs in (4, 8, 12):  # on a busy machine the client may be too late for the first ones
+                train_together([first, client], epochs)
+                if differing([first, client]) <= {COUNT}:
+                    break
             assert differing([first, client]) <= {COUNT}
             assert torch.equal(models[0][1].running_mean, torch.zeros(8))  # it trains nothing, and changes nothing
         finally:
