@@ -75,22 +75,17 @@ TURNS = re.compile(
 )
 
 
-def demo(folder):
-    shown = [line for line in Terminal("examples/demo/demo.py").ended().splitlines() if TURNS.search(line)]
+def shorten(folder, name, program, turns):
+    """Keeps the lines of a demo that report its turns."""
+    shown = [line for line in Terminal(program).ended().splitlines() if turns.search(line)]
     widest = max(len(Text.from_ansi(line).plain) for line in shown)
-    keep(folder, "demo", "make demo, shortened", widest + 1, "\n".join(shown))
+    keep(folder, name, f"make {name}, shortened", widest + 1, "\n".join(shown))
 
 
 #: the same of the demo with NATs; trainers start in any order, so only one of them is shown
 NAT_TURNS = re.compile(
     r"a hub, and|the hub has|is at home|amber.*(trains, as peer|epoch .*(one (more|less)|  [34] peers))|is killed|equal to the bit|all of it worked"
 )
-
-
-def nat(folder):
-    shown = [line for line in Terminal("examples/demo/nat.py").ended().splitlines() if NAT_TURNS.search(line)]
-    widest = max(len(Text.from_ansi(line).plain) for line in shown)
-    keep(folder, "demo-nat", "make demo-nat, shortened", widest + 1, "\n".join(shown))
 
 
 def still_gathers(bar):
@@ -128,5 +123,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as state:
         os.environ["XDG_STATE_HOME"] = state
         swarm(target)
-        demo(target)
-        nat(target)
+        shorten(target, "demo", "examples/demo/demo.py", TURNS)
+        shorten(target, "demo-nat", "examples/demo/nat.py", NAT_TURNS)

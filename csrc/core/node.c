@@ -20,7 +20,7 @@ struct hv_node {
   hv_averages averages;
   hv_notices notices;
   int started, stopping, left; /* left: the farewells are over */
-  hv_addr seen;                /* the host that was told last */
+  hv_addr seen;                /* the last host in the log */
 };
 
 /* Tells the program this node's addresses, and where initial peers see it. */

@@ -9,7 +9,6 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "core/util/heap.h"
 
 #include <stddef.h>
 #include <stdint.h>

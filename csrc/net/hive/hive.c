@@ -149,7 +149,7 @@ hv_status hv_hive_post(hv_hive *hive, hv_command *command) {
 /* ---- what changes in the node is told to those who wait, in a step of its own ---- */
 
 static void run_recheck(hv_command *command, void *core) {
-  hv_hive *hive = (hv_hive *)((char *)command - offsetof(hv_hive, recheck));
+  hv_hive *hive = HV_HOLDER(hv_hive, recheck, command);
   hive->recheck_posted = 0;
   for (op *o = core ? hive->ops : NULL, *next; o; o = next) {
     next = o->next;

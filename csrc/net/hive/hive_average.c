@@ -49,7 +49,7 @@ static void leave(void *arg) {
 }
 
 static void run_knock(hv_command *command, void *core) {
-  hv_hive_averager *a = (hv_hive_averager *)((char *)command - offsetof(hv_hive_averager, knock));
+  hv_hive_averager *a = HV_HOLDER(hv_hive_averager, knock, command);
   if (core && a->average)
     hv_average_knock(a->average);
   pthread_mutex_lock(&a->lock);

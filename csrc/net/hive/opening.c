@@ -6,7 +6,7 @@
 #include <string.h>
 
 static void run_opened(hv_command *command, void *core) {
-  hv_opening *opening = (hv_opening *)((char *)command - offsetof(hv_opening, command));
+  hv_opening *opening = HV_HOLDER(hv_opening, command, command);
   pthread_mutex_lock(&opening->lock);
   hv_ports_news news = opening->news;
   opening->posted = 0;

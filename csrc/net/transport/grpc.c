@@ -155,12 +155,12 @@ enum { N_CLIENT_ARGS = sizeof client_args / sizeof *client_args, N_SERVER_ARGS =
 
 static void bell_rang(hv_grpc_op *op, int ok) {
   (void)ok;
-  atomic_store(&((hv_grpc *)((char *)op - offsetof(hv_grpc, rung)))->ringing, 0);
+  atomic_store(&HV_HOLDER(hv_grpc, rung, op)->ringing, 0);
 }
 
 static void server_stopped(hv_grpc_op *op, int ok) {
   (void)ok;
-  ((hv_grpc *)((char *)op - offsetof(hv_grpc, served)))->stopped = 1;
+  HV_HOLDER(hv_grpc, served, op)->stopped = 1;
 }
 
 void hv_grpc_hush_first(void) {
