@@ -2,6 +2,7 @@
 
 import html
 import importlib.util
+import json
 import os
 import random
 import re
@@ -130,6 +131,20 @@ def at_best(bound, attempt, tries=10):
 
 
 GRPC_POOLS = "grpc_", "event_engine", "default-exec", "resolver-exec", "timer_manager"
+
+
+def play_alone(world, *arguments, timeout):
+    """Runs a program in a network of its own, which any user may have; the value of the JSON in its last line."""
+    alone = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
+    scene = subprocess.run(
+        [*alone, sys.executable, "-c", textwrap.dedent(world), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert scene.returncode == 0, f"{scene.stdout}\n{scene.stderr}"
+    return json.loads(scene.stdout.strip().splitlines()[-1])
 
 
 def threads():

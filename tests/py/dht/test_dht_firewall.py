@@ -1,10 +1,8 @@
 """A node behind a firewall, in a network namespace of its own: it asks and stores, and nobody counts on reaching it."""
 
-import json
-import os
-import subprocess
-import sys
 import textwrap
+
+from support import play_alone
 
 # Three nodes, and a cable to another namespace; then what they see of the nodes there.
 WORLD = """
@@ -71,22 +69,6 @@ HOME = """
 
 
 def test_node_behind_a_firewall_asks_and_is_not_asked():
-    alone = [
-        "unshare",
-        "--map-root-user",
-        "--net",
-        "--pid",
-        "--fork",
-        "--kill-child",
-    ]  # any user may have a network of one's own
-    scene = subprocess.run(
-        [*alone, sys.executable, "-c", textwrap.dedent(WORLD), textwrap.dedent(HOME)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert scene.returncode == 0, f"{scene.stdout}\n{scene.stderr}"
-    seen = json.loads(scene.stdout.strip().splitlines()[-1])
+    seen = play_alone(WORLD, textwrap.dedent(HOME), timeout=280)
     assert seen["by_client"][0] == 1 and seen["by_walled"][0] == 2
     assert seen["contacts"] == [2, 2, 2]  # neither of the two in there

@@ -1,14 +1,11 @@
 """A home behind a gateway of the tests' own, in network namespaces: its port is opened, renewed and given back."""
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 import textwrap
 
 import gateway as gateways
 import pytest
+from support import play_alone
 
 GATEWAY = pathlib.Path(__file__).with_name("gateway.py")
 
@@ -97,16 +94,7 @@ HOME = """
 
 
 def play(mode, wait):
-    alone = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
-    scene = subprocess.run(
-        [*alone, sys.executable, "-c", textwrap.dedent(WORLD), str(GATEWAY), mode, textwrap.dedent(HOME), str(wait)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert scene.returncode == 0, f"{scene.stdout}\n{scene.stderr}"
-    seen = json.loads(scene.stdout.strip().splitlines()[-1])
+    seen = play_alone(WORLD, GATEWAY, mode, textwrap.dedent(HOME), wait, timeout=120)
     assert seen["seconds_to_meet"] < 5  # no gateway holds the start up
     assert seen["seconds_to_end"] < 2
     return seen

@@ -1,12 +1,9 @@
 """A laptop that changes its network, played by moving an interface's address in a network namespace."""
 
-import json
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from support import play_alone
 
 # The peer that stays: it averages without end, and says when it does so with the laptop.
 WORLD = """
@@ -85,17 +82,8 @@ HOME = """
 
 
 def play(kind, seconds_without):
-    alone = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
     home = f"import sys; sys.argv[1:] = [{kind!r}, {str(seconds_without)!r}]\n" + textwrap.dedent(HOME)
-    scene = subprocess.run(
-        [*alone, sys.executable, "-c", textwrap.dedent(WORLD), home, kind],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert scene.returncode == 0, f"{scene.stdout}\n{scene.stderr}"
-    return json.loads(scene.stdout.strip().splitlines()[-1])
+    return play_alone(WORLD, home, kind, timeout=280)
 
 
 @pytest.mark.parametrize("kind", ["listens", "client"])
