@@ -17,7 +17,7 @@
 #   make churn   16 processes average 50 times; in each round a third of them is killed, and started anew (minutes)
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/explanation/how-it-is-tested.md)
-#   make grpc       builds a current gRPC core into .grpc, which each later build takes (an hour on two cores, once)
+#   make grpc       builds a current gRPC core into .grpc, which each later build takes (13 minutes on two cores, once)
 #   make test-grpc  the network's C tests on that gRPC, or else on Debian experimental's (minutes; nothing is installed)
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer)

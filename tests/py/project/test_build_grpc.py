@@ -98,6 +98,15 @@ def test_interrupted_build_keeps_its_compiled_files(build, tmp_path):
     assert build(broken).is_dir() and kept.stat().st_mtime_ns == before
 
 
+def test_files_whose_names_clash_are_compiled_apart(build, tmp_path):
+    more = {f"src/core/{n}.cc": f'static int same() {{ return {n}; }}\nextern "C" int gpr_{n}() {{ return same(); }}\n' for n in (1, 2)}
+    listed = FILES["src/python/grpcio/grpc_core_dependencies.py"].replace("'src/c.c'", "'src/c.c', 'src/core/1.cc', 'src/core/2.cc'")
+    library = build({**FILES, **more, "src/python/grpcio/grpc_core_dependencies.py": listed}) / "lib/libgrpc.so.59"
+    names = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True).stdout
+    assert "gpr_1" in names and "gpr_2" in names
+    assert sorted(path.name for path in (tmp_path / "grpc/work/objects/src/core").glob("*.o")) == ["1.cc.o", "2.cc.o"]
+
+
 class Index(http.server.BaseHTTPRequestHandler):
     """A package index: its page for grpcio, and the file that it names, if it has one."""
 
