@@ -32,8 +32,9 @@ CARES = "", "/cares", "/cares/include", "/cares/src/lib", "/cares/src/lib/includ
 OTHERS = "abseil-cpp", "address_sorting/include", "cel-c", "re2", "upb", "utf8_range", "xxhash", "zlib"
 THIRD = *(f"cares{name}" for name in CARES), *OTHERS
 FOLDERS = ".", "include", "src/core/ext/upb-gen", "src/core/ext/upbdefs-gen", *(f"third_party/{name}" for name in THIRD)
-FORK = "GRPC_ENABLE_FORK_SUPPORT", "GRPC_POSIX_FORK_ALLOW_PTHREAD_ATFORK"
-DEFINES = "NDEBUG", "HAVE_CONFIG_H", "__STDC_FORMAT_MACROS", *FORK
+DEFINES = "NDEBUG", "HAVE_CONFIG_H", "__STDC_FORMAT_MACROS"
+FLAGS = "-O2", "-fPIC", "-fno-semantic-interposition", "-w", "-pthread", *(f"-D{name}" for name in DEFINES)
+OPTIONS = *FLAGS, *(f"-I{folder}" for folder in FOLDERS)
 TOGETHER = 12
 INDEX_ANSWER = "application/vnd.pypi.simple.v1+json"
 EXPORTS = "{ global: grpc_*; gpr_*; local: *; };\n"
@@ -92,11 +93,10 @@ def sources(source):
 
 
 def compile_file(source, name, target):
-    """What the compiler said against it, or nothing."""
+    """Compiles one file. Returns the compiler's errors, or nothing."""
     compiler = ["c++", "-std=c++17", "-fno-exceptions"] if name.endswith(".cc") else ["cc"]
     draft = target.with_suffix(".draft")
-    options = ["-O2", "-fPIC", "-fno-semantic-interposition", "-w", "-pthread", *(f"-D{name}" for name in DEFINES)]
-    command = [*compiler, *options, *(f"-I{folder}" for folder in FOLDERS), "-c", name, "-o", str(draft)]
+    command = [*compiler, *OPTIONS, "-c", name, "-o", str(draft)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True)
     if done.returncode:
         return done.stderr[-3000:] or f"the compiler ended with {done.returncode}"
@@ -122,7 +122,7 @@ def compile_group(source, objects, names):
 
 
 def groups(names):
-    """What is compiled together. A file of gRPC's C++ is 5.5 s of headers and 1 s of its own, so twelve share them."""
+    """The names in groups that are compiled together: a file of gRPC's C++ is 5.5 s of headers and 1 s of its own."""
     shared = [name for name in names if name.startswith("src/core/") and name.endswith(".cc")]
     alone = [[name] for name in names if name not in set(shared)]
     return [*(shared[n : n + TOGETHER] for n in range(0, len(shared), TOGETHER)), *alone]
@@ -185,7 +185,8 @@ def main(arguments=None):
     work = options.to.resolve() / "work"
     work.mkdir(parents=True, exist_ok=True)
     source = unpack(work)
-    parts = compile_all(source, work / "objects", options.jobs)
+    alike = hashlib.sha256(" ".join(OPTIONS).encode()).hexdigest()[:8]  # objects of other options are of no use
+    parts = compile_all(source, work / f"objects-{VERSION}-{alike}", options.jobs)
     prefix = options.to.resolve() / VERSION
     install(source, parts, work, prefix)
     print(f"grpc: {VERSION} is in {prefix}; each later build takes it")

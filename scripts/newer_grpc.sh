@@ -5,10 +5,11 @@
 # csrc/build/newer and runs the tests there with that loader. Nothing is installed, nothing of the system changes. Needs Debian or
 # Ubuntu with Debian's keyring, and what `make test` installs.
 set -e
+export GRPC_VERBOSITY=NONE # it would tell of each refused connection
 suite=${1:-experimental}
 cd "$(dirname "$0")/../csrc"
 net="loop lanes door outage listen net_hostile net_memory net_siege"
-tests=${TESTS:-"contract/test_contract_real $(for one in $net; do echo unit/net/transport/test_$one; done) unit/net/hive/test_hive unit/net/hive/test_hive_dht unit/net/hive/test_hive_state"}
+tests=${TESTS:-"contract/test_contract_real $(for one in $net; do echo unit/net/transport/test_$one; done) unit/net/hive/test_hive unit/net/hive/test_hive_dht unit/net/hive/test_hive_state unit/net/hive/test_hive_attacks"}
 if [ -z "$1" ] && [ -e ../.grpc/current/lib/pkgconfig/grpc.pc ]; then
   echo "gRPC $(basename "$(readlink -f ../.grpc/current)"), built by make grpc"
   make -s MODE=own OPT_own="-O2 -g" $(for one in $tests; do echo "build/own/tests/$one"; done)

@@ -130,9 +130,6 @@ static PyModuleDef definition = DEFINITION(slots);
 static PyModuleDef definition_3_12 = DEFINITION(slots_3_12);
 
 PyMODINIT_FUNC PyInit__hivemind_c(void) {
-  static atomic_flag quiet = ATOMIC_FLAG_INIT;
-  if (!atomic_flag_test_and_set(&quiet))
-    hv_hive_quiet();
   char *rest = NULL;
   long major = strtol(Py_GetVersion(), &rest, 10);
   long minor = rest && *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;

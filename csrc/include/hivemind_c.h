@@ -58,14 +58,13 @@ typedef struct hv_hive_config {
 /* The version of the gRPC core that is loaded, such as "1.51.1". Any thread. */
 const char *hv_grpc_version(void);
 
+/* gRPC's own messages on stderr, which report even refused connections, are off unless GRPC_VERBOSITY is set. A gRPC of 1.65 or
+ * later looks only when it is loaded, so there a C program is started with GRPC_VERBOSITY=NONE. */
+
 /* Starts a hive. At HV_OK its ports are bound and its addresses are known. It contacts the initial peers in the background;
  * hv_hive_wait_peers waits for them. On any error err has one sentence. HV_FORKED: this process was forked from one that had a
  * hive, and gRPC needs threads that do not exist in this one. */
 hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *err);
-/* Turns off gRPC's own messages on stderr, unless GRPC_VERBOSITY is set. Newer versions of gRPC read the environment alone, which
- * this function changes for a moment: call it once, at the start of the program, before there are other threads. */
-void hv_hive_quiet(void);
-
 /* Stops a hive within 2 s: sends a goodbye to its peers, ends its operations, and stops its threads. Operations that wait for
  * something to arrive end with HV_CLOSED, others with HV_CANCELLED. Afterwards every future is done, and every call returns
  * HV_CLOSED. May be called twice, and from any thread. HV_STATE: it was called within a `done` of this hive, so it cannot wait, and

@@ -1,5 +1,6 @@
 """hivemind_c: train one model together, on machines that come and go."""
 
+import hivemind_c._hush  # before the core
 import _hivemind_c
 from _hivemind_c import (
     Future,

@@ -148,6 +148,12 @@ void real_start(real_node *node, const real_options *options) {
   assert_int_equal(hv_loop_run(node->loop, &(hv_core){node, step}, &err), HV_OK);
 }
 
+uint64_t real_spent_ms(void) {
+  struct timespec t;
+  assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+  return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 unsigned real_stop(real_node *node) {
   uint64_t before = hv_clock_us();
   hv_loop_stop(node->loop);

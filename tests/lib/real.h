@@ -55,6 +55,9 @@ void real_start(real_node *node, const real_options *options);
 /* Stops and frees; asserts that nothing is left charged. Returns how many milliseconds the stop took. */
 unsigned real_stop(real_node *node);
 
+/* The processor time of this process so far. */
+uint64_t real_spent_ms(void);
+
 /* Runs f(node, arg) as a step of node and waits for it. */
 void real_do(real_node *node, void (*f)(real_node *node, void *arg), void *arg);
 /* Waits up to ms until test(node) holds; 1: it does. The lock is held while it is asked. */

@@ -6,7 +6,3 @@
 const char *hv_grpc_version(void) {
   return hv_grpc_loaded();
 }
-
-void hv_hive_quiet(void) {
-  hv_grpc_hush_first();
-}

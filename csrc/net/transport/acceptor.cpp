@@ -14,6 +14,9 @@ public:
 
 } // namespace grpc_core
 
+/* In the place of the listening socket. gRPC only hands it on, but refuses a negative one (1.85). */
+static const int SOME_LISTENER = 0;
+
 extern "C" void hv_acceptor_take(void *acceptor, int fd) {
-  static_cast<grpc_core::TcpServerFdHandler *>(acceptor)->Handle(-1, fd, nullptr);
+  static_cast<grpc_core::TcpServerFdHandler *>(acceptor)->Handle(SOME_LISTENER, fd, nullptr);
 }

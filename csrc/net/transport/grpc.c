@@ -1,5 +1,6 @@
 #include "net/transport/grpc.h"
 
+#include "net/clock.h"
 #include "net/transport/acceptor.h"
 #include "net/transport/grpc_tls.h"
 #include "net/transport/handover.h"
@@ -71,8 +72,10 @@ struct hv_grpc_call {
   gpr_timespec deadline;
 };
 
-static gpr_timespec when(uint64_t us) {
-  return us > INT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : gpr_time_from_micros((int64_t)us, GPR_CLOCK_MONOTONIC);
+/* The time that is left until then: a newer gRPC's clock is 5 s ahead of the system's. */
+static gpr_timespec time_until(uint64_t us) {
+  uint64_t now = hv_clock_us(), left = us > now ? us - now : 0;
+  return left > INT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : gpr_time_from_micros((int64_t)left, GPR_TIMESPAN);
 }
 
 /* Text for people, cut to room, fit to be shown: it came from somewhere. */
@@ -161,10 +164,6 @@ static void bell_rang(hv_grpc_op *op, int ok) {
 static void server_stopped(hv_grpc_op *op, int ok) {
   (void)ok;
   HV_HOLDER(hv_grpc, served, op)->stopped = 1;
-}
-
-void hv_grpc_hush_first(void) {
-  hv_grpc_tls_hush_first();
 }
 
 int hv_grpc_orphaned(const char *folder) {
@@ -280,7 +279,7 @@ void hv_grpc_take(void *grpc, int fd) {
 }
 
 int hv_grpc_poll(hv_grpc *grpc, uint64_t until_us) {
-  grpc_event event = grpc_completion_queue_next(grpc->cq, when(until_us), NULL);
+  grpc_event event = grpc_completion_queue_next(grpc->cq, time_until(until_us), NULL);
   if (event.type != GRPC_OP_COMPLETE)
     return 0;
   hv_grpc_op *op = event.tag;

@@ -41,9 +41,6 @@ typedef enum hv_grpc_method { HV_GRPC_CALL, HV_GRPC_BULK, HV_GRPC_METHODS } hv_g
  */
 int hv_grpc_orphaned(const char *folder);
 
-/* Turns off the messages of newer versions of gRPC. It changes the environment for a moment: call it once, before other threads. */
-void hv_grpc_hush_first(void);
-
 /* insecure: without TLS. mem and identity are borrowed; mem must outlive every received payload. HV_NOMEM, HV_CRYPTO. */
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err);
 

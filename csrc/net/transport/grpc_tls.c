@@ -32,14 +32,6 @@ void hv_grpc_tls_hush(void) {
     gpr_set_log_verbosity((gpr_log_severity)(GPR_LOG_SEVERITY_ERROR + 1));
 }
 
-void hv_grpc_tls_hush_first(void) {
-  if (gpr_set_log_verbosity || getenv("GRPC_VERBOSITY"))
-    return;
-  setenv("GRPC_VERBOSITY", "NONE", 1);
-  grpc_is_initialized(); /* its first function looks, once */
-  unsetenv("GRPC_VERBOSITY");
-}
-
 static grpc_tls_certificate_provider *provider_of(grpc_tls_identity_pairs *pairs) {
   if (grpc_tls_certificate_provider_static_data_create)
     return grpc_tls_certificate_provider_static_data_create(NULL, pairs);

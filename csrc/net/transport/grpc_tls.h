@@ -16,10 +16,9 @@
 #endif
 
 /* Turns off gRPC's messages on stderr, which report even refused connections, unless GRPC_VERBOSITY is set. Call it before any
- * other function of gRPC. It reaches versions that have a function for it. */
+ * other function of gRPC. It reaches versions that have a function for it; newer ones read the environment alone, when they are
+ * loaded. */
 void hv_grpc_tls_hush(void);
-/* The same for newer versions, which read the environment alone: it writes there, so no other thread may read it meanwhile. */
-void hv_grpc_tls_hush_first(void);
 
 /* gRPC's provider of a certificate for this identity. The caller releases it. HV_NOMEM, HV_CRYPTO. */
 hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, grpc_tls_certificate_provider **out);

@@ -14,13 +14,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "grpcio-9.9.9"
+LISTED = "src/python/grpcio/grpc_core_dependencies.py"
 FILES = {
     "PKG-INFO": "",
     "LICENSE": "of gRPC",
     "third_party/zlib/LICENSE": "of zlib",
     "third_party/boringssl-with-bazel/LICENSE": "of BoringSSL",
     "include/grpc/grpc.h": "const char *grpc_version_string(void);\n",
-    "src/python/grpcio/grpc_core_dependencies.py": "CORE_SOURCE_FILES = ['src/core/lib/surface/version.cc', 'src/c.c', "
+    LISTED: "CORE_SOURCE_FILES = ['src/core/lib/surface/version.cc', 'src/c.c', "
     "'third_party/boringssl-with-bazel/x.c']\n",
     "src/core/lib/surface/version.cc": 'const char *inner() { return "59.8.7"; }\n'
     'extern "C" const char *grpc_version_string() { return inner(); }\n',
@@ -93,18 +94,19 @@ def test_interrupted_build_keeps_its_compiled_files(build, tmp_path):
     with pytest.raises(SystemExit, match="src/c.c cannot be compiled"):
         build(broken)
     (tmp_path / f"grpc/work/{NAME}/src/c.c").write_text(FILES["src/c.c"])
-    kept = tmp_path / "grpc/work/objects/src/core/lib/surface/version.cc.o"
+    (kept,) = (tmp_path / "grpc/work").glob("objects-9.9.9-*/src/core/lib/surface/version.cc.o")
     before = kept.stat().st_mtime_ns
     assert build(broken).is_dir() and kept.stat().st_mtime_ns == before
 
 
-def test_files_whose_names_clash_are_compiled_apart(build, tmp_path):
-    more = {f"src/core/{n}.cc": f'static int same() {{ return {n}; }}\nextern "C" int gpr_{n}() {{ return same(); }}\n' for n in (1, 2)}
-    listed = FILES["src/python/grpcio/grpc_core_dependencies.py"].replace("'src/c.c'", "'src/c.c', 'src/core/1.cc', 'src/core/2.cc'")
-    library = build({**FILES, **more, "src/python/grpcio/grpc_core_dependencies.py": listed}) / "lib/libgrpc.so.59"
+def test_files_with_clashing_names_are_compiled_apart(build, tmp_path):
+    text = 'static int same() { return 1; }\nextern "C" int gpr_%s() { return same(); }\n'
+    listed = FILES[LISTED].replace("'src/c.c'", "'src/c.c', 'src/core/a.cc', 'src/core/b.cc'")
+    files = {**FILES, LISTED: listed, "src/core/a.cc": text % "a", "src/core/b.cc": text % "b"}
+    library = build(files) / "lib/libgrpc.so.59"
     names = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True).stdout
-    assert "gpr_1" in names and "gpr_2" in names
-    assert sorted(path.name for path in (tmp_path / "grpc/work/objects/src/core").glob("*.o")) == ["1.cc.o", "2.cc.o"]
+    assert "gpr_a" in names and "gpr_b" in names
+    assert sorted(path.name for path in (tmp_path / "grpc/work").glob("objects-*/src/core/*.o")) == ["a.cc.o", "b.cc.o"]
 
 
 class Index(http.server.BaseHTTPRequestHandler):

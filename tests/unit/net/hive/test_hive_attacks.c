@@ -153,7 +153,6 @@ int main(int argc, char **argv) {
   if (argc > 1)
     cmocka_set_test_filter(argv[1]);
   signal(SIGPIPE, SIG_IGN);
-  hv_hive_quiet();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_attack_leaves_a_friend_served),
       cmocka_unit_test(all_attacks_at_once_leave_a_friend_served),

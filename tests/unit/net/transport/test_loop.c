@@ -438,6 +438,16 @@ typedef struct test_timer {
   int fired;
 } test_timer;
 static test_timer timers[TIMERS];
+static void an_idle_node_takes_almost_no_processor_time(void **state) {
+  (void)state;
+  real_node node;
+  real_start(&node, &(real_options){.seed = 1});
+  uint64_t before = real_spent_ms();
+  usleep(1000000);
+  assert_in_range(real_spent_ms() - before, 0, 100);
+  real_stop(&node);
+}
+
 static int fired_in_order, n_fired;
 static uint64_t last_due_us;
 
@@ -643,6 +653,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(commands_run_once_and_are_refused_after_the_end),
       cmocka_unit_test(forked_child_is_refused_and_does_no_harm),
       cmocka_unit_test(a_job_is_done_once_or_cancelled_at_the_end),
+      cmocka_unit_test(an_idle_node_takes_almost_no_processor_time),
       cmocka_unit_test(timers_fire_once_in_order_and_not_when_cleared),
       cmocka_unit_test(several_addresses_and_both_families_are_served),
       cmocka_unit_test(unspecified_address_is_announced_as_interface_addresses),
