@@ -88,7 +88,7 @@ static hv_status watch_call(hv_env *env, hv_call *call, const hv_msg *request) {
     wrong(h, "the scenario itself failed: too many calls");
     return status;
   }
-  *c = (homes_call){.call = call, .from = from, .to = SIZE_MAX};
+  *c = (homes_call){.call = call, .from = from, .to = SIZE_MAX, .kind = request->kind};
   c->could = homes_can(h, from, &call->to.addr, &c->to);
   size_t there = SIZE_MAX;
   if ((hv_sim_reaches(h->sim, from, &call->to.addr, &there) == HV_OK) != c->could || (c->could && there != c->to))
@@ -118,7 +118,7 @@ static void call_ended(homes *h, size_t number, const hv_event *event) {
     wrong(h, "n%zu got an answer from an address that it cannot dial", number);
   int failed = event->status == HV_TIMEOUT || event->status == HV_UNREACHABLE || event->status == HV_REFUSED;
   if (h->calm && failed && can && c->could)
-    wrong(h, "n%zu could dial n%zu, and its call ended with %s", number, to, hv_status_name(event->status));
+    wrong(h, "n%zu could dial n%zu, and its call of kind %d ended with %s", number, to, c->kind, hv_status_name(event->status));
   c->call = NULL;
 }
 
@@ -145,11 +145,23 @@ void homes_see(homes *h, size_t number, const hv_event *event) {
 
 /* ---- leases ---- */
 
+int homes_lapsed(const homes *h, size_t number) {
+  const homes_node *n = &h->nodes[number];
+  return n->opened.kind != HV_ADDR_NONE && hv_sim_now(h->sim) >= n->until_us;
+}
+
 static void told(hv_command *command, void *core) {
   homes_node *n = (homes_node *)((char *)command - offsetof(homes_node, tell));
   n->telling = 0;
   if (core && *n->node)
-    hv_node_opened(*n->node, &n->opened);
+    hv_node_opened(*n->node, homes_lapsed(n->h, (size_t)(n - n->h->nodes)) ? NULL : &n->opened);
+}
+
+static void lapses(hv_sim *sim, void *arg) {
+  homes_node *n = arg;
+  size_t number = (size_t)(n - n->h->nodes);
+  if (!n->telling)
+    n->telling = hv_sim_command(sim, number, &n->tell) == HV_OK;
 }
 
 static void renews(hv_sim *sim, void *arg) {
@@ -163,11 +175,14 @@ static void renews(hv_sim *sim, void *arg) {
     if (!n->telling)
       n->telling = hv_sim_command(sim, number, &n->tell) == HV_OK;
   }
+  if (!n->renewals && n->is_told)
+    hv_sim_at(sim, n->until_us, lapses, n);
   if (n->renewals && n->renewals--)
     hv_sim_at(sim, hv_sim_now(sim) + n->lease_us / 2, renews, n);
 }
 
-void homes_keep(homes *h, size_t number, uint64_t lease_us, size_t renewals) {
+void homes_keep(homes *h, size_t number, uint64_t lease_us, size_t renewals, int is_told) {
+  h->nodes[number].is_told = is_told;
   h->nodes[number].lease_us = lease_us;
   h->nodes[number].renewals = renewals;
   hv_sim_at(h->sim, hv_sim_now(h->sim) + 1, renews, &h->nodes[number]);

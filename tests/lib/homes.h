@@ -22,6 +22,7 @@ typedef struct homes_node {
   hv_addr opened; /* kind HV_ADDR_NONE: its NAT never opened a port for it */
   uint64_t until_us, lease_us;
   size_t renewals; /* that are left */
+  int is_told;     /* 1: the node learns at once that its lease has ended */
   hv_command tell;
   int telling;
 } homes_node;
@@ -31,6 +32,7 @@ typedef struct homes_call {
   hv_call *call; /* NULL: a free place */
   size_t from, to;
   int could; /* 1: it could be dialled when it began */
+  hv_msg_kind kind;
 } homes_call;
 
 struct homes {
@@ -53,8 +55,11 @@ void homes_place(homes *h, size_t number, size_t home, int is_client, hv_node **
 /* In a node's make, and with each event of it before the node has it. */
 void homes_meet(homes *h, size_t number, hv_env *env);
 void homes_see(homes *h, size_t number, const hv_event *event);
-/* A node's NAT opens its port, which is renewed so many times at half of the lease. Then it lapses, and nobody tells the node. */
-void homes_keep(homes *h, size_t number, uint64_t lease_us, size_t renewals);
+/* A node's NAT opens its port, which is renewed so many times at half of the lease. Then the lease ends; is_told: the node learns
+ * of that at once, else not at all. */
+void homes_keep(homes *h, size_t number, uint64_t lease_us, size_t renewals, int is_told);
+/* Whether a node's lease has ended. */
+int homes_lapsed(const homes *h, size_t number);
 
 /* Whether a new connection from a node to an address finds a node that listens, by the scenario's own books; *to: which. */
 int homes_can(const homes *h, size_t from, const hv_addr *addr, size_t *to);

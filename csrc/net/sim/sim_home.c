@@ -111,6 +111,10 @@ hv_status hv_sim_reaches(hv_sim *sim, size_t from, const hv_addr *addr, size_t *
 
 /* ---- connections ---- */
 
+static int passes(hv_sim *sim, const sim_node *node, uint32_t id) {
+  return !id || sim_nat_pass(nat_of(node), id, sim->now);
+}
+
 int sim_leads(hv_sim *sim, sim_pair *pair, const hv_addr *addr) {
   sim_node *from = sim->nodes[pair->from], *to = sim->nodes[pair->to];
   uint16_t port, outer;
@@ -119,19 +123,15 @@ int sim_leads(hv_sim *sim, sim_pair *pair, const hv_addr *addr) {
   if (!from->config.home && !to->config.home)
     return 1;
   arrives_at(from, addr, &port, &in, &why);
-  int open = sim_stands(sim, pair) || pair->ready_at > sim->now;
+  int open = sim_stands(sim, pair) || pair->ready_at > sim->now || (pair->way.out && passes(sim, from, pair->way.out));
   if (open && pair->way.in == in && !(pair->silent_us && pair->silent_us <= sim->now))
-    return 1;
+    return 1; /* the mapping may have expired: nobody knows yet */
   sim_disconnect(sim, pair);
   pair->way.in = in;
   if (!from->config.home || (from->config.home == to->config.home && !in))
     return 1;
   pair->way.out = sim_nat_out(nat_of(from), dials_from(from, pair->to), addr, sim->now, &outer);
   return pair->way.out != 0;
-}
-
-static int passes(hv_sim *sim, const sim_node *node, uint32_t id) {
-  return !id || sim_nat_pass(nat_of(node), id, sim->now);
 }
 
 int sim_carries(hv_sim *sim, uint32_t dialler, uint32_t other, sim_way way) {

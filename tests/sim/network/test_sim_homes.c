@@ -154,7 +154,7 @@ static void opened_port_is_announced_and_dialled_by_all(void **state) {
     size_t home = homes_add(&t.h, HV_SIM_SYMMETRIC, 0, hairpin);
     size_t opens = moves_in(home, 0), beside = moves_in_beside(home, 0, opens);
     size_t client = moves_in(homes_add(&t.h, HV_SIM_PORT_RESTRICTED, 0, 0), 1), stranger = moves_in(0, 0);
-    homes_keep(&t.h, opens, HOUR_US, 1);
+    homes_keep(&t.h, opens, HOUR_US, 1, 0);
     dht_swarm_run(&t.s, 60);
     hv_addr outer = t.h.nodes[opens].opened;
     assert_int_equal(dials(stranger, &outer), HV_OK);
@@ -173,7 +173,7 @@ static void ended_lease_is_no_longer_announced_in_time(void **state) {
   moves_in(0, 0);
   size_t opens = moves_in(homes_add(&t.h, HV_SIM_FULL_CONE, 0, 0), 0), stranger = moves_in(0, 0);
   moves_in(0, 0);
-  homes_keep(&t.h, opens, LEASE_S * DHT_SECOND, 0);
+  homes_keep(&t.h, opens, LEASE_S * DHT_SECOND, 0, 0);
   dht_swarm_run(&t.s, LEASE_S - 1);
   hv_addr outer = t.h.nodes[opens].opened;
   assert_int_equal(told_of(opens, &outer), 4);
