@@ -87,12 +87,18 @@ size_t dht_swarm_add(dht_swarm *swarm, const size_t *initial, size_t n_initial, 
   seat->number = number;
   seat->client_mode = client_mode;
   seat->network = swarm->network;
+  seat->home = swarm->home;
   seat->announce = swarm->announce;
   seat->n_initial = n_initial;
   for (size_t i = 0; i < n_initial; i++)
     seat->initial[i] = hv_sim_target(swarm->sim, initial[i]);
-  hv_sim_node_config sim_seat = {
-      .make = make, .free = unmake, .arg = seat, .client_mode = client_mode, .network = seat->network, .skew_us = seat->skew_us};
+  hv_sim_node_config sim_seat = {.make = make,
+                                 .free = unmake,
+                                 .arg = seat,
+                                 .client_mode = client_mode,
+                                 .network = seat->network,
+                                 .home = seat->home,
+                                 .skew_us = seat->skew_us};
   must(hv_sim_add(swarm->sim, &sim_seat, &got) == HV_OK && got == number, "a node could not be added");
   return number;
 }

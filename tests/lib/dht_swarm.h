@@ -21,6 +21,7 @@ typedef struct dht_seat {
   int is_liar; /* answers through dht_swarm.lie */
   int64_t skew_us;
   uint32_t network;
+  size_t home;
   hv_addr announce;
   hv_env *env;   /* while it lives */
   hv_node *node; /* NULL: none */
@@ -35,7 +36,8 @@ struct dht_swarm {
   uint32_t hello_every_ms;
   size_t peers_room;
   hv_addr announce; /* by the nodes that are added from now on, in place of their own address; kind NONE: their own */
-  uint32_t network; /* of the nodes that are added from now on (net/sim/sim.h) */
+  uint32_t network; /* of the nodes that are added from now on (net/sim/sim.h); so the next one */
+  size_t home;
   hv_state_config state;
   void (*meet)(dht_seat *seat, hv_env *env);          /* may change a new node's env; may be NULL */
   void (*see)(dht_seat *seat, const hv_event *event); /* sees each event before the node does; may be NULL */

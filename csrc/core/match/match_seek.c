@@ -393,11 +393,13 @@ static void describe(hv_match *match, const hv_peer_id *host, uint8_t *addrs, hv
          failing = hv_roster_failing(&match->roster, &s->rank, host, s->avoid + doubts, room);
   s->n_avoid = doubts + (failing < room ? failing : room);
   s->stay = failing > room || s->redirects > REDIRECTS_MAX;
+  size_t addrs_size = s->client ? 0 : hv_roster_me(&match->roster, addrs);
+  s->client = addrs_size == 0; /* its last port may have been closed meanwhile */
   *out = (hv_msg_join){.key = match_key(match),
                        .epoch = wish->epoch,
                        .schema = match->config.schema,
                        .n_chunks = match->config.n_chunks,
-                       .addrs = hv_span_of(addrs, s->client ? 0 : hv_roster_me(&match->roster, addrs)),
+                       .addrs = hv_span_of(addrs, addrs_size),
                        .auxiliary = match->config.auxiliary,
                        .bandwidth = match->config.bandwidth,
                        .expected = wish->expected,

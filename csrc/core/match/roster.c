@@ -460,7 +460,7 @@ hv_status hv_roster_target(const hv_roster *roster, const hv_peer_id *id, hv_spa
 
 size_t hv_roster_me(const hv_roster *roster, uint8_t out[HV_CONTACT_ADDRS_MAX]) {
   const hv_card *card = roster->config.card;
-  return card->client_mode ? 0 : hv_contact_pack(card->addrs, card->n_addrs, out);
+  return card->client_mode || hv_standing_hidden(roster->peers) ? 0 : hv_contact_pack(card->addrs, card->n_addrs, out);
 }
 
 /* ---- declaring: a byte of format, flags, the schema, packed addresses ---- */

@@ -166,7 +166,7 @@ hv_roster_entry *hv_roster_first(hv_roster *roster, const hv_rank *rank, const h
 size_t hv_roster_failing(const hv_roster *roster, const hv_rank *rank, const hv_peer_id *before, hv_peer_id *out, size_t max);
 /* Sets *out to an address of a peer; `try` counts the attempts. HV_UNREACHABLE: it has none that can be read. */
 hv_status hv_roster_target(const hv_roster *roster, const hv_peer_id *id, hv_span addrs, unsigned try, hv_target *out);
-/* Writes this node's packed addresses, none for a client; returns their bytes. */
+/* Writes this node's packed addresses, none for a client or a node that nobody can dial; returns their bytes. */
 size_t hv_roster_me(const hv_roster *roster, uint8_t out[HV_CONTACT_ADDRS_MAX]);
 
 #endif

@@ -20,3 +20,13 @@ hv_contact_source hv_standing_source(const hv_peers *peers, const hv_peer_id *id
   source.is_initial = hv_standing_of(peers, id) == HV_STANDING_INITIAL;
   return source;
 }
+
+int hv_standing_hidden(const hv_peers *peers) {
+  const hv_card *me = &peers->config.me;
+  if (peers->outer.kind == HV_ADDR_NONE || hv_addr_is_private(&peers->outer) || peers->seen.is_private || peers->seen.is_loopback)
+    return 0;
+  for (size_t i = 0; i < me->n_addrs; i++)
+    if (!hv_addr_is_private(&me->addrs[i]))
+      return 0;
+  return 1;
+}

@@ -24,4 +24,8 @@ void hv_standing_averaged(hv_peers *peers, const hv_peer_id *id);
  */
 hv_contact_source hv_standing_source(const hv_peers *peers, const hv_peer_id *id);
 
+/* True if no known peer can dial this node: initial peers see it at a public address, it announces only private ones, and no peer
+ * was seen in a private network. */
+int hv_standing_hidden(const hv_peers *peers);
+
 #endif

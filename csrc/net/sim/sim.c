@@ -171,6 +171,7 @@ size_t hv_sim_free(hv_sim *sim) {
   for (size_t i = 0; i < sim->n_nodes; i++)
     sim_node_free(sim->nodes[i]);
   sim_links_fini(sim);
+  sim_homes_fini(sim);
   sim_pool_fini(&sim->calls);
   sim_pool_fini(&sim->packets);
   hv_buf_fini(&sim->scratch);

@@ -50,6 +50,33 @@ hv_sim *hv_sim_new(hv_mem *mem, const hv_sim_config *config);
  * cores have leaked: 0 if all is well. */
 size_t hv_sim_free(hv_sim *sim); /* NULL is fine */
 
+/* ---- homes: nodes behind one NAT, by the rules in docs/design/reach.md, "Kinds of NAT in the simulator" ---- */
+typedef enum hv_sim_nat {
+  HV_SIM_FULL_CONE,       /* one outer port for an inner endpoint, and all may send to it */
+  HV_SIM_RESTRICTED,      /* the same, but only hosts to which it has sent may */
+  HV_SIM_PORT_RESTRICTED, /* the same, but only endpoints to which it has sent may */
+  HV_SIM_SYMMETRIC        /* another outer port for each endpoint to which it sends, and only that one may send to it */
+} hv_sim_nat;
+
+typedef struct hv_sim_home {
+  hv_sim_nat kind;
+  uint64_t idle_us; /* a mapping that is not used for longer expires without notice; 0: never */
+  uint8_t no_ports; /* 1: it opens no ports on request */
+  uint8_t hairpin;  /* 1: its own nodes can use its outer address, too */
+} hv_sim_home;
+
+enum { HV_SIM_HOMES_MAX = 65535 };
+
+/* Adds a home; *home is its number, from 1. HV_NOMEM. */
+hv_status hv_sim_add_home(hv_sim *sim, const hv_sim_home *rules, size_t *home);
+/* A node asks its NAT for the port on which it listens, as by NAT-PMP. *outer: where it can be dialled for lease_us from now; 0
+ * ends a lease. The end of a lease also ends the connections through the port, without notice. HV_STATE: no home, or a dead node;
+ * HV_REFUSED: the NAT opens none; HV_NOMEM: it has no port left. */
+hv_status hv_sim_open_port(hv_sim *sim, size_t node, uint64_t lease_us, hv_addr *outer);
+/* The end of a new connection from a node to an address, begun now, if all machines are well. HV_OK: a node that listens;
+ * HV_REFUSED: a host where nobody listens; HV_UNREACHABLE: no route; HV_TIMEOUT: a NAT that drops it. *node (may be NULL): who. */
+hv_status hv_sim_reaches(hv_sim *sim, size_t from, const hv_addr *addr, size_t *node);
+
 /* ---- nodes: numbered from 0 as they are added ---- */
 typedef struct hv_sim_node_config {
   hv_status (*make)(hv_env *env, void *arg, hv_core *out); /* creates the core, at each start; not called in a step */
@@ -57,6 +84,7 @@ typedef struct hv_sim_node_config {
   void *arg;            /* of make; borrowed until hv_sim_free */
   int client_mode;      /* other nodes cannot dial it */
   uint32_t network;     /* 0: its address is private; else it is public, in the network of this number */
+  size_t home;          /* number of the home where it is, with `network` 0; 0: none */
   int64_t skew_us;      /* by which its clock is ahead; negative: behind; at most 100 hours */
   int32_t drift_ppm;    /* by which its clock runs too fast, in millionths; negative: too slow */
   uint64_t up_rate;     /* bytes per second to all other nodes together; 0: no limit */
@@ -65,11 +93,12 @@ typedef struct hv_sim_node_config {
   hv_versions versions; /* of the protocol that it speaks; zeros: those of this code */
 } hv_sim_node_config;
 
-/* Adds a node and starts it: START is its first event, at the present time. HV_NOMEM, HV_INVALID (skew, drift or versions), or the
- * status of make. */
+/* Adds a node and starts it: START is its first event, at the present time. HV_NOMEM, HV_INVALID (skew, drift, versions or home),
+ * or the status of make. */
 hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *config, size_t *node);
 /* Id and address of a node. They follow from the seed and the number, so they are known before the node is added, unless it is to
- * be in a public network. Every node can also be dialled at the address that it would have in a private one. */
+ * be in a public network. Every node can also be dialled at the address that it would have in a private one; a node in a home only
+ * by the nodes of that home. */
 hv_target hv_sim_target(hv_sim *sim, size_t node);
 size_t hv_sim_nodes(const hv_sim *sim);
 int hv_sim_alive(const hv_sim *sim, size_t node);

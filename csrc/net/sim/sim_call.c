@@ -136,6 +136,8 @@ static sim_call *new_call(sim_node *from, sim_node *to, hv_call *call) {
 static int may_go(sim_call *c, hv_status nobody) {
   hv_sim *sim = c->from->sim;
   const hv_peer_id *id = &c->call->to.id;
+  if (!c->to && nobody == HV_TIMEOUT)
+    return 0;
   if (!c->to) {
     sim_call_end_at(c, sim->now + 2 * sim->config.link.delay_us, nobody,
                     nobody == HV_REFUSED ? "connection refused: nobody listens there" : "no route to that address");
@@ -164,8 +166,12 @@ static hv_status turned_away(sim_node *from, hv_call *call) {
 /* Sends the request of a call. */
 static void send_request(sim_call *c, sim_pair *pair, sim_blob *blob) {
   hv_sim *sim = c->from->sim;
-  sim_packet packet = {.from = c->from->index, .blob = blob, .call = c, .serial = c->serial};
   c->tries++;
+  if (!sim_leads(sim, pair, &c->call->to.addr)) {
+    sim_call_end_at(c, sim->now, HV_UNREACHABLE, "the NAT has no port left");
+    return;
+  }
+  sim_packet packet = {.from = c->from->index, .way = c->way = pair->way, .blob = blob, .call = c, .serial = c->serial};
   send(sim, pair, packet, c->to->life == SIM_DEAD ? sim->now : sim_dial(sim, pair));
 }
 
@@ -182,7 +188,7 @@ static hv_status call_start(sim_node *from, hv_call *call, const hv_msg *request
   hv_status nobody, status = encode(from, request, version, &blob);
   if (status != HV_OK)
     return status;
-  sim_node *to = sim_node_at(sim, &call->to.addr, &nobody);
+  sim_node *to = sim_node_at(from, &call->to.addr, &nobody);
   sim_pair *pair = to ? sim_pair_of(sim, from->index, to->index) : NULL;
   sim_call *c = to && !pair ? NULL : new_call(from, to, call);
   if (!c) {
@@ -310,7 +316,7 @@ void sim_calls_forget(sim_node *node, const sim_node *to) {
 void sim_calls_lost(sim_node *gone) {
   hv_sim *sim = gone->sim;
   for (sim_call *c = gone->asked; c; c = c->next_asked)
-    if (!gone->unplugged && !sim_blocked(sim, gone->index, c->from->index))
+    if (!gone->unplugged && !sim_blocked(sim, gone->index, c->from->index) && sim_carries(sim, c->from->index, gone->index, c->way))
       sim_call_end_at(c, sim->now + sim_delay_us(sim, gone->index, c->from->index), HV_CLOSED,
                       "the peer was lost while it was asked");
 }
@@ -355,7 +361,7 @@ void sim_reply(hv_env *env, hv_request *pub, const hv_msg *answer) {
   if (node->life == SIM_DEAD)
     return;
   sim_request *request = (sim_request *)pub;
-  sim_packet packet = {.from = node->index, .call = request->call, .serial = request->serial, .is_answer = 1};
+  sim_packet packet = {.from = node->index, .way = request->way, .call = request->call, .serial = request->serial, .is_answer = 1};
   send_answer(node, request->from, packet, answer, request->pub.version);
   free_request(request);
 }
@@ -368,21 +374,23 @@ static void refuse(sim_node *node, const sim_packet *asked, hv_status status, co
   if (status == HV_VERSION)
     hv_versions_refuse(mine, caller, text);
   hv_msg refusal = {.kind = HV_MSG_REFUSAL, .u.refusal = {status, hv_span_of(text, strlen(text))}};
-  sim_packet packet = {.from = node->index, .call = asked->call, .serial = asked->serial, .is_answer = 1};
+  sim_packet packet = {.from = node->index, .way = asked->way, .call = asked->call, .serial = asked->serial, .is_answer = 1};
   send_answer(node, asked->from, packet, &refusal, common ? common : mine->lowest);
 }
 
-static sim_request *new_request(sim_node *node, sim_packet *packet) {
+/* pair: of the caller and this node. */
+static sim_request *new_request(sim_node *node, const sim_pair *pair, sim_packet *packet) {
   hv_sim *sim = node->sim;
   sim_request *r = hv_mem_zalloc(sim->mem, sizeof *r);
   if (!r)
     return NULL;
   r->pub.peer = sim->nodes[packet->from]->id;
-  r->pub.from = sim_addr_of(sim, packet->from, (uint16_t)(32768 + node->index % 16384)); /* an ephemeral port of the caller */
+  r->pub.from = sim_seen_at(sim, pair);
   r->node = node;
   r->from = packet->from;
   r->call = packet->call;
   r->serial = packet->serial;
+  r->way = packet->way;
   r->next = node->requests;
   r->where = &node->requests;
   if (r->next)
@@ -406,7 +414,9 @@ static void request_arrives(sim_node *node, sim_packet *packet) {
     return;
   }
   sim_pair *pair = sim_pair_of(sim, packet->from, node->index);
-  if (pair && sim->nodes[packet->from]->life != SIM_DEAD)
+  if (!pair)
+    return; /* the caller gets a timeout */
+  if (sim->nodes[packet->from]->life != SIM_DEAD)
     sim_connected(sim, pair);
   hv_wire_msg wire;
   hv_status status =
@@ -417,7 +427,7 @@ static void request_arrives(sim_node *node, sim_packet *packet) {
     refuse(node, packet, status, &wire.speaks);
     return;
   }
-  sim_request *request = new_request(node, packet);
+  sim_request *request = new_request(node, pair, packet);
   if (request) {
     request->pub.version = wire.version;
     hv_event event = {.kind = HV_EVENT_REQUEST, .request = &request->pub, .msg = &wire.msg, .peer = request->pub.peer, .text = ""};
@@ -447,7 +457,8 @@ void sim_packet_arrives(sim_node *node, sim_packet *packet) {
   uint64_t later = sim_way_in(node, packet->blob->size, &packet->queued);
   if (later > sim->now && sim_heap_push(&sim->heap, later, node->index, SIM_PACKET, packet))
     return;
-  if (sim_blocked(sim, packet->from, node->index)) {
+  uint32_t dialler = packet->is_answer ? node->index : packet->from, other = packet->is_answer ? packet->from : node->index;
+  if (sim_blocked(sim, packet->from, node->index) || !sim_carries(sim, dialler, other, packet->way)) {
     sim->counts.lost++;
   } else {
     if (sim->tap)

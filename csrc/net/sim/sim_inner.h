@@ -1,9 +1,9 @@
 /* The state of a simulated network, shared by the sim*.c files: event queue, nodes, links, calls, streams.
  *
  * Room: net; private to net/sim. net/sim/sim.h is the contract.
- * Files, each of which calls only those before it: sim_clock.c, sim_narrate.c, sim_heap.c, sim_step.c, sim_link.c, sim_call.c,
- * sim_stream.c, sim_node.c, sim.c. sim_step.c ends a node through hv_sim.crash, because a node's end reaches all of them.
- * Owner: ownership is as in sim.h. The memory of each struct here is charged to the account of the sim.
+ * Files, each of which calls only those before it: sim_clock.c, sim_narrate.c, sim_heap.c, sim_nat.c, sim_step.c, sim_link.c,
+ * sim_home.c, sim_call.c, sim_stream.c, sim_node.c, sim.c. sim_step.c ends a node through hv_sim.crash, because a node's end
+ * reaches all of them. Owner: ownership is as in sim.h. The memory of each struct here is charged to the account of the sim.
  * Thread: one.
  */
 #ifndef HV_NET_SIM_INNER_H
@@ -12,6 +12,7 @@
 #include "core/peers/spoken.h"
 #include "net/identity.h"
 #include "net/sim/sim.h"
+#include "net/sim/sim_nat.h"
 #include "net/wire.h"
 
 #define SIM_NEVER (UINT64_C(1) << 62) /* added to the due time of a paused node's entries, in us */
@@ -164,6 +165,11 @@ hv_command *sim_next_command(sim_node *node);
 
 /* ---- links (sim_link.c) ---- */
 
+/* The mappings by which a connection passes the NATs of both homes: IDs of the dialler's and of the other one's. 0: none. */
+typedef struct sim_way {
+  uint32_t out, in;
+} sim_way;
+
 /* One direction between two nodes, and the connection that `from` opened to `to`. */
 struct sim_pair {
   uint32_t from, to;             /* indices of nodes */
@@ -172,6 +178,8 @@ struct sim_pair {
   uint64_t ready_at;             /* time at which the handshake is over, in us */
   uint64_t cuts;                 /* equal to hv_sim.cuts: cut */
   uint32_t from_lives, to_lives; /* `lives` of both nodes when the connection was opened */
+  sim_way way;
+  uint64_t silent_us; /* time at which keepalive finds that a NAT has dropped the connection; 0: none has */
   uint8_t up;
   sim_pair *next, **where; /* in sim_node.diallers of `to` */
 };
@@ -182,6 +190,7 @@ const hv_sim_link *sim_link_of(hv_sim *sim, uint32_t from, uint32_t to);
 /* True if a cut or a partition separates `from` from `to`. */
 int sim_blocked(hv_sim *sim, uint32_t from, uint32_t to);
 uint64_t sim_delay_us(hv_sim *sim, uint32_t from, uint32_t to);
+int sim_stands(hv_sim *sim, const sim_pair *pair); /* true if the connection is open */
 /* The time at which the connection of a pair can carry data, in us: now, or after a handshake that begins now. */
 uint64_t sim_dial(hv_sim *sim, sim_pair *pair);
 /* Arrival time of `size` bytes that leave at `leave`, in us: uplink and link rate with their queues, delay, jitter. */
@@ -190,15 +199,30 @@ uint64_t sim_transit(hv_sim *sim, sim_pair *pair, uint64_t leave, size_t size);
  * has no limit or because *queued is set: they have waited already. Sets *queued. */
 uint64_t sim_way_in(sim_node *node, size_t size, uint8_t *queued);
 void sim_connected(hv_sim *sim, sim_pair *pair);
-void sim_disconnect(sim_pair *pair);
+void sim_disconnect(hv_sim *sim, sim_pair *pair);
 /* Closes all connections to a dead node. Each dialler that can be reached gets PEER_DOWN, unless the node was unplugged. */
 void sim_connections_lost(sim_node *gone);
 /* True with probability p. */
 int sim_chance(hv_sim *sim, double p);
 void sim_links_fini(hv_sim *sim);
 hv_addr sim_addr_of(const hv_sim *sim, uint32_t node, uint16_t port); /* port 0: the port on which it listens */
-/* The node that listens on an address. NULL: none, and *why is HV_UNREACHABLE or HV_REFUSED. */
-sim_node *sim_node_at(hv_sim *sim, const hv_addr *addr, hv_status *why);
+/* The node that has an address, by its host; NULL: none has it, or it is that of a home. */
+sim_node *sim_host_at(hv_sim *sim, const hv_addr *addr);
+
+/* ---- homes and what passes their NATs (sim_home.c); the rules by kind are in sim_nat.c ---- */
+
+enum { SIM_PORT = 31337 /* on which nodes listen */ };
+
+/* The node that listens on an address, for a new connection of `from`. NULL: none, and *why is as hv_sim_reaches says. */
+sim_node *sim_node_at(sim_node *from, const hv_addr *addr, hv_status *why);
+/* A connection that `from` opens to the node at this address passes the NATs: pair->way is the one that stands, or a new one.
+ * False: the NAT of `from` has no port left. */
+int sim_leads(hv_sim *sim, sim_pair *pair, const hv_addr *addr);
+/* False if a NAT between both has dropped the connection: what is sent on it is lost. The dialler's keepalive finds out later. */
+int sim_carries(hv_sim *sim, uint32_t dialler, uint32_t other, sim_way way);
+/* The address from which the connection of a pair comes, as its other end sees it. */
+hv_addr sim_seen_at(hv_sim *sim, const sim_pair *pair);
+void sim_homes_fini(hv_sim *sim);
 
 /* ---- unary calls (sim_call.c) ---- */
 
@@ -211,6 +235,7 @@ struct sim_call {
   uint64_t end_due;    /* time of `end`, in us; UINT64_MAX: not set */
   hv_status status;    /* the result that the call gets when `end` is due */
   const char *text;
+  sim_way way;
   uint32_t version;                    /* of the request */
   unsigned tries;                      /* requests sent */
   uint8_t meets;                       /* True: of sim_call_meet */
@@ -228,6 +253,7 @@ typedef struct sim_request {
   uint32_t from;  /* index of the caller */
   sim_call *call; /* where the answer goes, if its serial is still this one */
   uint64_t serial;
+  sim_way way;
 } sim_request;
 
 /* The encoded bytes of a message, shared by its duplicates. */
@@ -244,6 +270,7 @@ typedef struct sim_packet {
   sim_call *call;
   uint64_t serial;           /* of the call when it was sent */
   uint32_t from;             /* index of the sender */
+  sim_way way;               /* of the caller's connection */
   uint8_t is_answer, queued; /* queued: has waited at the receiver's downlink */
 } sim_packet;
 
@@ -313,7 +340,8 @@ struct sim_end {
 };
 
 struct sim_stream_ends {
-  sim_end ends[2];                /* [0] belongs to the node that opened the stream */
+  sim_end ends[2]; /* [0] belongs to the node that opened the stream */
+  sim_way way;
   uint8_t broken, opened;         /* broken: nothing more is transferred; opened: the acceptor's core has it */
   char why[HV_VERSIONS_TEXT_MAX]; /* a text about versions */
 };
@@ -344,6 +372,8 @@ struct hv_sim {
   uint64_t now; /* virtual time in us */
   sim_heap heap;
   sim_pool calls, packets;
+  sim_nat **homes; /* by number, from 1 */
+  size_t n_homes, homes_room;
   sim_node **nodes; /* by index */
   size_t n_nodes, nodes_room;
   sim_node *stepping;                           /* the node whose core runs now; NULL: none */

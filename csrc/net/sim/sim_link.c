@@ -1,11 +1,11 @@
 #include "net/sim/sim_inner.h"
 
-enum { PORT = 31337, OVERHEAD = 64 /* bytes of headers with each message */ };
+enum { OVERHEAD = 64 /* bytes of headers with each message */ };
 
 /* ---- addresses: 10.a.b.c is node a.b.c, counted from 1; 2001:N:N::c is the same node, in the public network N ---- */
 
 hv_addr sim_addr_of(const hv_sim *sim, uint32_t node, uint16_t port) {
-  hv_addr addr = {.kind = HV_ADDR_IP4, .port = port ? port : PORT};
+  hv_addr addr = {.kind = HV_ADDR_IP4, .port = port ? port : SIM_PORT};
   uint32_t n = node + 1, network = node < sim->n_nodes ? sim->nodes[node]->config.network : 0;
   uint8_t *ip = addr.host.ip,
           public[] = {0x20, 0x01, (uint8_t)(network >> 24), (uint8_t)(network >> 16), (uint8_t)(network >> 8), (uint8_t)network};
@@ -21,19 +21,14 @@ hv_addr sim_addr_of(const hv_sim *sim, uint32_t node, uint16_t port) {
   return addr;
 }
 
-sim_node *sim_node_at(hv_sim *sim, const hv_addr *addr, hv_status *why) {
+sim_node *sim_host_at(hv_sim *sim, const hv_addr *addr) {
   int is_public = addr->kind == HV_ADDR_IP6;
   const uint8_t *ip = addr->host.ip + (is_public ? 12 : 0);
   uint32_t n = (uint32_t)ip[1] << 16 | (uint32_t)ip[2] << 8 | ip[3];
-  *why = HV_UNREACHABLE;
   if (n == 0 || n > sim->n_nodes || (!is_public && (addr->kind != HV_ADDR_IP4 || ip[0] != 10)))
     return NULL;
   hv_addr there = sim_addr_of(sim, n - 1, addr->port);
-  if (is_public && !hv_addr_equal(addr, &there))
-    return NULL;
-  sim_node *node = sim->nodes[n - 1];
-  *why = HV_REFUSED;
-  return addr->port == PORT && !node->config.client_mode ? node : NULL;
+  return is_public && !hv_addr_equal(addr, &there) ? NULL : sim->nodes[n - 1];
 }
 
 /* ---- pairs: a table by (from, to), open addressing ---- */
@@ -187,12 +182,12 @@ int sim_chance(hv_sim *sim, double p) {
   return p > 0 && (double)(sim_random(&sim->random) >> 11) * 0x1p-53 < p;
 }
 
-static int stands(hv_sim *sim, const sim_pair *pair) {
+int sim_stands(hv_sim *sim, const sim_pair *pair) {
   return pair->up && pair->from_lives == sim->nodes[pair->from]->lives && pair->to_lives == sim->nodes[pair->to]->lives;
 }
 
 uint64_t sim_dial(hv_sim *sim, sim_pair *pair) {
-  if (stands(sim, pair))
+  if (sim_stands(sim, pair))
     return sim->now;
   if (pair->ready_at <= sim->now)
     pair->ready_at = sim->now + sim_delay_us(sim, pair->from, pair->to) + sim_delay_us(sim, pair->to, pair->from);
@@ -244,8 +239,12 @@ void sim_connected(hv_sim *sim, sim_pair *pair) {
   to->diallers = pair;
 }
 
-void sim_disconnect(sim_pair *pair) {
-  pair->ready_at = 0;
+void sim_disconnect(hv_sim *sim, sim_pair *pair) {
+  size_t home = sim->nodes[pair->from]->config.home;
+  if (pair->way.out)
+    sim_nat_close(sim->homes[home - 1], pair->way.out);
+  pair->way = (sim_way){0, 0};
+  pair->ready_at = pair->silent_us = 0;
   if (!pair->up)
     return;
   pair->up = 0;
@@ -259,8 +258,9 @@ void sim_connections_lost(sim_node *gone) {
   while (gone->diallers) {
     sim_pair *pair = gone->diallers;
     sim_node *from = sim->nodes[pair->from];
-    if (from->life != SIM_DEAD && stands(sim, pair) && !gone->unplugged && !sim_blocked(sim, gone->index, from->index))
+    if (from->life != SIM_DEAD && sim_stands(sim, pair) && !pair->silent_us && !gone->unplugged &&
+        !sim_blocked(sim, gone->index, from->index))
       sim_heap_push(&sim->heap, sim->now + sim_delay_us(sim, gone->index, from->index), from->index, SIM_DOWN, gone);
-    sim_disconnect(pair);
+    sim_disconnect(sim, pair);
   }
 }

@@ -67,14 +67,14 @@ static void env_stopped(hv_env *env) {
 static void env_forget(hv_env *env, const hv_target *to) {
   sim_node *node = node_of(env);
   hv_status why;
-  sim_node *there = sim_node_at(node->sim, &to->addr, &why);
+  sim_node *there = sim_node_at(node, &to->addr, &why);
   if (node->life == SIM_DEAD || !there)
     return;
   sim_calls_forget(node, there);
   sim_streams_forget(node, there);
   sim_pair *pair = sim_pair_of(node->sim, node->index, there->index);
   if (pair)
-    sim_disconnect(pair);
+    sim_disconnect(node->sim, pair);
 }
 
 /* ---- cryptography: real, or a fast replacement keyed by the sim's secret ---- */
@@ -379,6 +379,8 @@ static int room_for_one_more(hv_sim *sim) {
 
 hv_status hv_sim_add(hv_sim *sim, const hv_sim_node_config *config, size_t *index) {
   if (config->skew_us > SKEW_MAX_US || config->skew_us < -SKEW_MAX_US || config->drift_ppm > 100000 || config->drift_ppm < -100000)
+    return HV_INVALID;
+  if (config->home > sim->n_homes || (config->home && config->network))
     return HV_INVALID;
   if (!room_for_one_more(sim) || !sim_heap_hold(&sim->heap, 1))
     return HV_NOMEM;

@@ -167,11 +167,19 @@ static void close_at(sim_end *end, uint64_t due, hv_status status, const char *t
   set(end, &end->close, SIM_CLOSE, due);
 }
 
-/* Closes the other end after the delay of the link, unless the link is blocked. */
+/* True if what this end sends gets to the other one. */
+static int gets_through(sim_end *end) {
+  hv_sim *sim = world(end);
+  const sim_end *ends = end->both->ends;
+  return !sim_blocked(sim, end->node->index, other(end)->node->index) &&
+         sim_carries(sim, ends[0].node->index, ends[1].node->index, end->both->way);
+}
+
+/* Closes the other end after the delay of the link, unless nothing gets there. */
 static void tell_other(sim_end *end, hv_status status, const char *text) {
   hv_sim *sim = world(end);
   uint32_t here = end->node->index, there = other(end)->node->index;
-  if (!sim_blocked(sim, here, there))
+  if (gets_through(end))
     close_at(other(end), sim->now + sim_delay_us(sim, here, there), status, text);
 }
 
@@ -369,8 +377,11 @@ static int may_open(sim_end *end, const hv_target *to, hv_status nobody) {
              HV_DENIED, "another peer answers at that address");
     return 0;
   }
-  close_at(end, sim->now + 2 * sim->config.link.delay_us, nobody,
-           nobody == HV_REFUSED ? "connection refused: nobody listens there" : "no route to that address");
+  if (nobody == HV_TIMEOUT)
+    close_at(end, sim->now + sim->config.keepalive_us, HV_UNREACHABLE, "the peer does not answer");
+  else
+    close_at(end, sim->now + 2 * sim->config.link.delay_us, nobody,
+             nobody == HV_REFUSED ? "connection refused: nobody listens there" : "no route to that address");
   return 0;
 }
 
@@ -381,11 +392,17 @@ static hv_status begin(sim_end *end, const hv_target *to, const hv_msg *first) {
   hv_status nobody = HV_OK, status = write_header(end, first, &header);
   if (status != HV_OK)
     return status;
-  sim_node *there = sim_node_at(sim, &to->addr, &nobody);
+  sim_node *there = sim_node_at(end->node, &to->addr, &nobody);
   if (!may_open(end, to, there ? HV_OK : nobody)) {
     end->both->broken = 1;
     return HV_OK;
   }
+  sim_pair *pair = sim_pair_of(sim, end->node->index, there->index);
+  if (!pair)
+    return HV_NOMEM;
+  if (!sim_leads(sim, pair, &to->addr))
+    return HV_UNREACHABLE;
+  end->both->way = pair->way;
   sim_segment *segment = new_segment(sim, OPENS, header, NULL);
   if (!segment)
     return HV_NOMEM;
@@ -475,7 +492,7 @@ hv_status sim_stream_open(hv_env *env, const hv_target *to, const hv_msg *first,
   uint32_t version = hv_spoken_choose(env, &to->id, &sure);
   if (!version)
     return HV_VERSION;
-  sim_node *there = sim_node_at(node->sim, &to->addr, &nobody);
+  sim_node *there = sim_node_at(node, &to->addr, &nobody);
   sim_stream_ends *both = new_stream(node, there ? there : node);
   if (!both)
     return HV_NOMEM;
@@ -518,7 +535,7 @@ hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
   if (end->both->broken) { /* this end has not learned of it yet: the message reaches no stream */
     end->taken += cost;
     uint32_t here = end->node->index, there = other(end)->node->index;
-    if (!other(end)->node->unplugged && !sim_blocked(sim, here, there) && !sim_blocked(sim, there, here))
+    if (!other(end)->node->unplugged && gets_through(end) && !sim_blocked(sim, there, here))
       close_at(end, sim->now + sim_delay_us(sim, here, there) + sim_delay_us(sim, there, here), HV_CLOSED,
                "the peer knows no such stream");
     return HV_OK;
@@ -621,7 +638,8 @@ static void turn_away(sim_end *opener, hv_status status, const char *text) {
 
 static void opened(sim_end *end, hv_event *event, uint64_t content) {
   event->kind = HV_EVENT_STREAM_OPENED;
-  hv_addr from = sim_addr_of(end->node->sim, other(end)->node->index, 1);
+  const sim_pair *pair = sim_pair_of(world(end), other(end)->node->index, end->node->index);
+  hv_addr from = pair ? sim_seen_at(world(end), pair) : (hv_addr){.kind = HV_ADDR_NONE};
   event->stream->peer = other(end)->node->id;
   event->stream->network = hv_contact_network(&from);
   event->peer = event->stream->peer;
@@ -712,7 +730,7 @@ static void left(sim_end *end, size_t cost) {
 static int cannot_arrive(sim_end *end) {
   hv_sim *sim = world(end);
   sim_node *there = other(end)->node;
-  if (there->unplugged || sim_blocked(sim, end->node->index, there->index)) {
+  if (there->unplugged || !gets_through(end)) {
     set(end, &end->arrive, SIM_ARRIVE, sim->now + end->retry_us);
     end->retry_us = end->retry_us < LAST_RETRY_US ? 2 * end->retry_us : LAST_RETRY_US;
     return 1;
@@ -764,7 +782,7 @@ void sim_stream_pulse(sim_end *end) {
   hv_sim *sim = world(end);
   sim_node *there = other(end)->node;
   uint32_t a = end->node->index, b = there->index;
-  int well = !end->both->broken && there->life != SIM_DEAD && !there->paused && !sim_blocked(sim, a, b) && !sim_blocked(sim, b, a);
+  int well = !end->both->broken && there->life != SIM_DEAD && !there->paused && gets_through(end) && !sim_blocked(sim, b, a);
   end->missed = well ? 0 : end->missed + 1;
   if (end->missed < 2) {
     set(end, &end->pulse, SIM_PULSE, sim->now + sim->config.keepalive_us / 2);

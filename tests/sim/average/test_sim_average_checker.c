@@ -5,6 +5,7 @@
 
 #include "sim/swarm/swarm_average.c"
 #include "sim/swarm/swarm_liar.c"
+#include "sim/swarm/swarm_nat.c"
 
 #include "sim/swarm/swarm_seed.h"
 
@@ -92,6 +93,7 @@ static int fails(room *r, size_t first) {
   checker_whole(r, &r->seats[first]);
   int failed = run->failure[0] != 0;
   hv_sim_free(run->sim);
+  hv_mem_free(r->nat.homes);
   hv_mem_free(r);
   assert_int_equal(atomic_load(&run->mem.blocks), 0);
   return failed;
@@ -642,6 +644,27 @@ static uint64_t group_of(seat *s, uint8_t round) {
   return s->now.group;
 }
 
+/* A member of a group that lacks all, in an epoch that began so long after another one's lease had ended. */
+static int fails_after_a_lease(uint64_t later_us, size_t lapsed) {
+  swarm_run run;
+  room *r = a_group(&run, 3);
+  lacks_all(r, 1);
+  r->nat.homes = hv_mem_zalloc(&run.mem, sizeof *r->nat.homes);
+  assert_non_null(r->nat.homes);
+  r->nat.homes->sim = run.sim;
+  r->nat.homes->nodes[lapsed].opened.kind = HV_ADDR_IP4;
+  r->epoch_us = later_us;
+  return fails(r, 0);
+}
+
+static void checker_excuses_a_lease_until_keepalive_finds_out(void **unused) {
+  (void)unused;
+  uint64_t keepalive_us = hv_sim_defaults(0).keepalive_us;
+  assert_false(fails_after_a_lease(keepalive_us - 1, 2));
+  assert_true(fails_after_a_lease(keepalive_us, 2));
+  assert_true(fails_after_a_lease(0, 5)); /* it is not in the group */
+}
+
 static void two_rounds_of_the_same_members_are_two_groups(void **unused) {
   (void)unused;
   swarm_run run;
@@ -677,6 +700,7 @@ int main(void) {
       cmocka_unit_test(checker_counts_a_member_as_alone_after_others_time_out),
       cmocka_unit_test(checker_counts_a_member_that_lost_all_others_as_alone),
       cmocka_unit_test(checker_compares_stamps_with_values_in_each_view),
+      cmocka_unit_test(checker_excuses_a_lease_until_keepalive_finds_out),
       cmocka_unit_test(two_rounds_of_the_same_members_are_two_groups),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

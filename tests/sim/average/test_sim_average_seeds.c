@@ -4,6 +4,7 @@
 
 #include "sim/swarm/swarm_average.c"
 #include "sim/swarm/swarm_liar.c"
+#include "sim/swarm/swarm_nat.c"
 
 #include "sim/swarm/swarm_seed.h"
 

@@ -136,6 +136,7 @@ void swarm_comings_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
 void swarm_versions_play(swarm_run *run);
+void swarm_nat_play(swarm_run *run);
 void swarm_dht_play(swarm_run *run);
 void swarm_dht_day_play(swarm_run *run);
 void swarm_dht_join_play(swarm_run *run);

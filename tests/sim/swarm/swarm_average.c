@@ -7,7 +7,7 @@
  * An epoch is over when all steps are, and faults strike while rounds run, so most of what is played matters. In every second seed
  * they last a quarter of the time. */
 #include "core/node.h"
-#include "sim/swarm/swarm.h"
+#include "sim/swarm/swarm_nat.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -94,6 +94,7 @@ struct room {
   uint64_t epoch_us, next_us; /* when it began; when the next one does, once all steps are done */
   int struck, over;           /* struck: faults have been meant for this epoch's rounds */
   hv_codec codec;
+  swarm_nat nat; /* of room `nat` */
   seat seats[NODES_MAX];
   glance glances[LOOKS];
   size_t n_glances;
@@ -134,19 +135,24 @@ static void notice(seat *s) {
 static hv_status make(hv_env *env, void *arg, hv_core *out) {
   seat *s = arg;
   hv_target starts[2] = {hv_sim_target(s->r->run->sim, 0), hv_sim_target(s->r->run->sim, 1)};
-  hv_node_config config = {.me = s->id, .client_mode = s->client, .initial = starts, .n_initial = 2};
+  size_t known = s->r->nat.homes && s->index == 0 && hv_sim_nodes(s->r->run->sim) == 1 ? 1 : 2; /* a public address is not yet */
+  hv_node_config config = {.me = s->id, .client_mode = s->client, .initial = starts, .n_initial = known};
   if (!is_large(s->r)) /* else as programs do: where all greet all, hardly anything else would be played */
     config.hello_every_ms = 2000;
   *out = (hv_core){s, NULL};
   s->seen_us = hv_sim_now(s->r->run->sim);
   if (s->liar.tells)
     swarm_liar_take(&s->liar, env);
+  if (s->r->nat.homes)
+    homes_meet(s->r->nat.homes, s->index, env);
   return hv_node_new(env, &config, &s->node);
 }
 
 static void step_node(void *self, const hv_event *event) {
   seat *s = self;
   notice(s);
+  if (s->r->nat.homes)
+    homes_see(s->r->nat.homes, s->index, event);
   hv_node_step(s->node, event);
   if (!s->now.in_us && hv_node_registry(s->node)->rounds)
     s->now.in_us = hv_sim_now(s->r->run->sim);
@@ -380,6 +386,8 @@ static void checker_whole(room *r, const seat *first) {
     } else if (lacks && (was_lied_to(r, first) || too_many_lied(r, first))) {
       figure(r, "unaveraged_lied", lacks);
       figure(r, "members_lied_to", 1);
+    } else if (lacks && had_a_lease_end(r, first)) {
+      figure(r, "unaveraged_lease", lacks);
     } else if (lacks) {
       figure(r, "unaveraged", lacks);
       swarm_fail(r->run, "n%zu: %u of %u chunks are not averaged in epoch %zu, in a group with %zu live members", i, lacks,
@@ -593,7 +601,9 @@ static size_t epochs_of(const swarm_run *run) {
   return (size_t)(run->options->minutes * 60e6 / SWARM_EPOCH_US + 0.5);
 }
 
-static void play(swarm_run *run, int mixed) {
+typedef enum setup { ALIKE, VERSIONS, HOMES } setup;
+
+static void play(swarm_run *run, setup as) {
   static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_FLOAT16, HV_CODEC_UNIFORM8, HV_CODEC_BLOCKWISE8};
   room *r = hv_mem_zalloc(&run->mem, sizeof *r);
   if (!r) {
@@ -607,16 +617,25 @@ static void play(swarm_run *run, int mixed) {
   for (size_t i = 0; i < r->n; i++)
     r->seats[i] = (seat){.r = r, .index = i, .id = hv_sim_target(run->sim, i).id, .shapes = {MARKS, NOISE}};
   choose_liars(r);
+  if (as == HOMES)
+    swarm_nat_open(&r->nat, run);
   for (size_t i = 0; i < r->n; i++) {
     seat *s = &r->seats[i];
     s->client = i > 1 && below(r, 8) == 0;
     s->auxiliary = i > 1 && !s->client && below(r, 16) == 0;
     hv_sim_node_config chair = {.make = make_core, .free = let_go, .arg = s, .client_mode = s->client};
     swarm_seat(run, &chair);
-    if (mixed && i % 2)
+    if (r->nat.homes) {
+      swarm_nat_place(&r->nat, run, i, &s->node, &chair);
+      s->client = chair.client_mode;
+      s->auxiliary = 0;
+    }
+    if (as == VERSIONS && i % 2)
       chair.versions = (hv_versions){HV_PROTOCOL_LOWEST, HV_PROTOCOL_HIGHEST + 1, 1};
     if (hv_sim_add(run->sim, &chair, NULL) != HV_OK)
       swarm_fail(run, "node %zu could not be made", i);
+    if (r->nat.homes)
+      swarm_nat_lease(&r->nat, run, i);
     char who[HV_PEER_SHORT_MAX];
     hv_sim_say(run->sim, "n%zu is %s:%s%s, lies %#x", i, hv_peer_short(&s->id, who), s->client ? " client" : "",
                s->auxiliary ? " auxiliary" : "", s->liar.tells);
@@ -630,15 +649,22 @@ static void play(swarm_run *run, int mixed) {
     swarm_fail(run, "the epochs do not end");
   figure(r, "epochs", (double)r->epochs);
   figure(r, "seconds", (double)hv_sim_now(run->sim) * 1e-6);
+  if (r->nat.homes)
+    swarm_nat_judge(&r->nat, run);
   swarm_over(run);
   swarm_trouble_fini(run);
+  swarm_nat_close(&r->nat);
   hv_mem_free(r);
 }
 
 void swarm_average_play(swarm_run *run) {
-  play(run, 0);
+  play(run, ALIKE);
 }
 
 void swarm_versions_play(swarm_run *run) {
-  play(run, 1);
+  play(run, VERSIONS);
+}
+
+void swarm_nat_play(swarm_run *run) {
+  play(run, HOMES);
 }

@@ -9,6 +9,17 @@ static int stayed(room *r, const seat *first, size_t i) {
   return e->begun && first->now.members >> i & 1 && is_live(r, i) && (!e->done || e->group == first->now.group);
 }
 
+/* Room `nat`: the lease of a member ended while the round ran, or so shortly before that keepalive had not found out: until then
+ * all that was sent to it was lost, and it may have begun its seek as one that others can dial. */
+static int had_a_lease_end(const room *r, const seat *first) {
+  uint64_t keepalive_us = hv_sim_defaults(0).keepalive_us;
+  for (size_t i = 0; i < r->n && r->nat.homes; i++)
+    if (first->now.members >> i & 1 && homes_lapsed(r->nat.homes, i) &&
+        r->nat.homes->nodes[i].until_us + keepalive_us > r->epoch_us)
+      return 1;
+  return 0;
+}
+
 /* Those of `among` whom i reached then, through each other. */
 static uint64_t side_of(const room *r, const glance *g, uint64_t among, size_t i) {
   uint64_t side = UINT64_C(1) << i, before = 0;
