@@ -225,7 +225,7 @@ void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
   static const hv_stream_events on = {piece_came, parcel_nothing_to_send, incoming_closed, 0};
   uint64_t size = event->msg->u.parcel.size;
   const hv_stream *from = event->stream;
-  int stranger = parcels->knows && !parcels->knows(parcels->arg, &from->peer);
+  int stranger = parcels->tier && parcels->tier(parcels->arg, &from->peer) != HV_TIER_TRUSTED;
   if (event->msg->u.parcel.receipt || !fits(parcels, from, stranger, size))
     return; /* refused: too large, or too many wait already */
   hv_mem *mem = parcels->env->mem;

@@ -11,7 +11,7 @@ enum { STREAMS = 64 };
 typedef struct world {
   fake_env fake;
   hv_parcels parcels;
-  hv_peer_id friend; /* the peer that core knows to live */
+  hv_peer_id friend; /* the peer that is trusted */
   hv_stream streams[STREAMS];
   size_t n;
 } world;
@@ -24,8 +24,8 @@ static void clear_timer(hv_env *env, hv_timer *timer) {
   (void)env, (void)timer;
 }
 
-static int is_friend(void *arg, const hv_peer_id *peer) {
-  return hv_peer_equal(&((world *)arg)->friend, peer);
+static hv_tier tier_of(void *arg, const hv_peer_id *peer) {
+  return hv_peer_equal(&((world *)arg)->friend, peer) ? HV_TIER_TRUSTED : HV_TIER_MET;
 }
 
 static void open_world(world *w) {
@@ -35,7 +35,7 @@ static void open_world(world *w) {
   w->fake.env.timer_clear = clear_timer;
   w->friend = fake_peer(1000);
   hv_parcels_init(&w->parcels, &w->fake.env, 16 * MIB, 32 * MIB, NULL, w);
-  w->parcels.knows = is_friend;
+  w->parcels.tier = tier_of;
 }
 
 static void close_world(world *w) {

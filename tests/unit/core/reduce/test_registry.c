@@ -30,14 +30,14 @@ static void stream_cancel(hv_env *env, hv_stream *stream) {
   ((place *)env)->cancelled++;
 }
 
-static int knows_the_first_thousand(void *arg, const hv_peer_id *peer) {
+static hv_tier trusts_the_first_thousand(void *arg, const hv_peer_id *peer) {
   (void)arg;
   for (uint64_t i = 0; i < 1000; i++) {
     hv_peer_id friend = fake_peer(i);
     if (hv_peer_equal(peer, &friend))
-      return 1;
+      return HV_TIER_TRUSTED;
   }
-  return 0;
+  return HV_TIER_MET;
 }
 
 static void open_on(place *p, hv_mem *mem) {
@@ -87,11 +87,11 @@ static void one_peer_has_a_few_places_and_gets_them_back(void **state) {
   close_all(&p);
 }
 
-static void strangers_have_half_of_all_places_and_friends_the_rest(void **state) {
+static void untrusted_have_half_of_all_places_and_friends_the_rest(void **state) {
   (void)state;
   static place p;
   open_on(&p, NULL);
-  p.registry.knows = knows_the_first_thousand;
+  p.registry.tier = trusts_the_first_thousand;
   for (uint64_t i = 0; i < HV_ALLREDUCE_REGISTRY_OF_STRANGERS; i++)
     assert_non_null(comes(&p, 1000 + i));
   assert_null(comes(&p, 5000));
@@ -171,7 +171,7 @@ static void stream_without_memory_is_refused_or_cancelled(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_peer_has_a_few_places_and_gets_them_back),
-      cmocka_unit_test(strangers_have_half_of_all_places_and_friends_the_rest),
+      cmocka_unit_test(untrusted_have_half_of_all_places_and_friends_the_rest),
       cmocka_unit_test(stream_that_waits_too_long_is_cancelled),
       cmocka_unit_test(stream_with_many_empty_messages_is_cancelled),
       cmocka_unit_test(stream_with_a_forbidden_message_is_cancelled),
