@@ -139,6 +139,10 @@ struct hv_env {
    * the connection are limited. A world that cannot do it ignores the call. */
   void (*stream_pace)(hv_env *env, hv_stream *stream, uint64_t rate);
 
+  /* waits 1: core keeps the messages of an incoming stream for something that has not begun. The world then reads hardly more than
+   * one message ahead if the peer is not trusted. 0: it has begun. A world that cannot do it ignores the call. */
+  void (*stream_wait)(hv_env *env, hv_stream *stream, int waits);
+
   /* Runs a job on the pool. */
   void (*work)(hv_env *env, hv_job *job);
 

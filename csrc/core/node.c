@@ -141,6 +141,17 @@ static hv_contact_source source(void *arg, const hv_peer_id *id) {
 
 static void reach_changed(void *arg);
 
+static void init_parcels(hv_node *node) {
+  const hv_node_config *config = &node->config;
+  size_t held_max = config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30;
+  size_t strange_max = config->parcels_strange_max              ? config->parcels_strange_max
+                       : held_max / 2 < HV_NODE_STRANGE_PARCELS ? held_max / 2
+                                                                : HV_NODE_STRANGE_PARCELS;
+  hv_parcels_init(&node->parcels, node->env, config->parcel_max ? config->parcel_max : (size_t)1 << 30, held_max, strange_max,
+                  something_changed, node);
+  node->parcels.tier = tier;
+}
+
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
   hv_node *node = hv_mem_zalloc(env->mem, sizeof *node);
   if (!node)
@@ -207,9 +218,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   hv_averages_init(&node->averages, env, &node->matches, &node->registry);
   node->averages.stopped = steps_ended;
   node->averages.arg = node;
-  hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
-                  config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
-  node->parcels.tier = tier;
+  init_parcels(node);
   env->tier = tier;
   env->tier_arg = node;
   *out = node;

@@ -149,9 +149,11 @@ static int fits(const hv_parcels *parcels, const hv_stream *from, int stranger, 
   size_t cost = cost_of(parcels, (size_t)size), half = parcels->held_max / 2;
   size_t left = parcels->held < parcels->held_max ? parcels->held_max - parcels->held : 0; /* some may have been given back */
   tally held = tally_for(parcels, from);
-  if (cost > left || (held.peer && held.peer + cost > half) || (stranger && held.strangers + cost > half))
+  if (cost > left || (held.peer && held.peer + cost > half))
     return 0;
-  return !stranger || !from->network || !held.network || held.network + cost <= half / 2;
+  if (stranger && held.strangers + cost > parcels->strange_max)
+    return 0;
+  return !stranger || !from->network || !held.network || held.network + cost <= parcels->strange_max / 2;
 }
 
 static void drop_parcel(hv_parcels *parcels, hv_parcel *parcel) {
@@ -274,9 +276,15 @@ void hv_parcels_return(hv_parcels *parcels, hv_parcel *parcel) {
     parcels->arrived(parcels->arg);
 }
 
-void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, void (*arrived)(void *arg), void *arg) {
-  *parcels = (hv_parcels){
-      .env = env, .size_max = size_max, .held_max = held_max, .silence_ms = SILENCE_MS, .arrived = arrived, .arg = arg};
+void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, size_t strange_max,
+                     void (*arrived)(void *arg), void *arg) {
+  *parcels = (hv_parcels){.env = env,
+                          .size_max = size_max,
+                          .held_max = held_max,
+                          .strange_max = strange_max,
+                          .silence_ms = SILENCE_MS,
+                          .arrived = arrived,
+                          .arg = arg};
   parcels->last = &parcels->first;
 }
 

@@ -96,6 +96,7 @@ hv_status hv_streams_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
 void hv_streams_finish(hv_env *env, hv_stream *stream);
 void hv_streams_cancel(hv_env *env, hv_stream *stream);
 void hv_streams_pace(hv_env *env, hv_stream *stream, uint64_t rate);
+void hv_streams_wait(hv_env *env, hv_stream *stream, int waits);
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer);
 void hv_streams_accept(hv_loop *loop);
 void hv_streams_tick(hv_loop *loop); /* cancels streams without a first message; called every second */
