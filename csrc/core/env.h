@@ -23,6 +23,14 @@ typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
 typedef struct hv_spoken hv_spoken; /* core/peers/spoken.h */
 
+/* How much this node keeps for a peer. Keys and listening sockets cost nothing, so a peer that only lives is not trusted. */
+typedef enum hv_tier {
+  HV_TIER_STRANGER, /* anything else */
+  HV_TIER_MET,      /* it is alive in the table of peers, in a public network */
+  HV_TIER_TRUSTED,  /* it is an initial peer, or this node has averaged with it, or it is alive in a private network */
+  HV_TIERS
+} hv_tier;
+
 /* A peer and its address. An unknown id is learned at first contact and then written into hv_call.to. A known id is compared with
  * the identity that answers: if they differ, the call ends with HV_DENIED. Without TLS an id is only the peer's claim. */
 typedef struct hv_target {
@@ -131,6 +139,10 @@ struct hv_env {
    * the connection are limited. A world that cannot do it ignores the call. */
   void (*stream_pace)(hv_env *env, hv_stream *stream, uint64_t rate);
 
+  /* waits 1: core keeps the messages of an incoming stream for something that has not begun. The world then reads hardly more than
+   * one message ahead if the peer is not trusted. 0: it has begun. A world that cannot do it ignores the call. */
+  void (*stream_wait)(hv_env *env, hv_stream *stream, int waits);
+
   /* Runs a job on the pool. */
   void (*work)(hv_env *env, hv_job *job);
 
@@ -146,10 +158,10 @@ struct hv_env {
   int (*verify)(hv_env *env, const hv_peer_id *peer, const char *domain, hv_span bytes,
                 const uint8_t signature[64]); /* true if valid */
 
-  /* Set by core, and asked by the world between steps: true if the peer is known to live, so that places are kept for its calls.
-   * NULL: no peer is. */
-  int (*knows)(void *knower, const hv_peer_id *peer);
-  void *knower;
+  /* Set by core, and asked by the world between steps: places are kept for calls of peers of a higher tier. NULL: all peers are
+   * strangers, and none is slowed down. */
+  hv_tier (*tier)(void *tier_arg, const hv_peer_id *peer);
+  void *tier_arg;
 };
 
 typedef enum hv_event_kind {

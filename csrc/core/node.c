@@ -127,9 +127,8 @@ static void turned_away(void *arg, const hv_peer_id *peer, const uint8_t round[H
     hv_notice_send(&node->notices, &to, &msg);
 }
 
-static int knows(void *arg, const hv_peer_id *peer) {
-  const hv_peers_entry *entry = hv_peers_find(&((hv_node *)arg)->peers, peer);
-  return entry && entry->state == HV_PEERS_ALIVE;
+static hv_tier tier(void *arg, const hv_peer_id *peer) {
+  return hv_standing_tier(&((hv_node *)arg)->peers, peer);
 }
 
 static hv_standing standing(void *arg, const hv_peer_id *id) {
@@ -141,6 +140,17 @@ static hv_contact_source source(void *arg, const hv_peer_id *id) {
 }
 
 static void reach_changed(void *arg);
+
+static void init_parcels(hv_node *node) {
+  const hv_node_config *config = &node->config;
+  size_t held_max = config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30;
+  size_t strange_max = config->parcels_strange_max              ? config->parcels_strange_max
+                       : held_max / 2 < HV_NODE_STRANGE_PARCELS ? held_max / 2
+                                                                : HV_NODE_STRANGE_PARCELS;
+  hv_parcels_init(&node->parcels, node->env, config->parcel_max ? config->parcel_max : (size_t)1 << 30, held_max, strange_max,
+                  something_changed, node);
+  node->parcels.tier = tier;
+}
 
 hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) {
   hv_node *node = hv_mem_zalloc(env->mem, sizeof *node);
@@ -194,7 +204,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     return status;
   }
   hv_allreduce_registry_init(&node->registry, env);
-  node->registry.knows = knows;
+  node->registry.tier = tier;
   node->registry.has_ended = has_ended;
   node->registry.is_lost = is_lost;
   node->registry.turned_away = turned_away;
@@ -208,11 +218,9 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   hv_averages_init(&node->averages, env, &node->matches, &node->registry);
   node->averages.stopped = steps_ended;
   node->averages.arg = node;
-  hv_parcels_init(&node->parcels, env, config->parcel_max ? config->parcel_max : (size_t)1 << 30,
-                  config->parcels_held_max ? config->parcels_held_max : (size_t)2 << 30, something_changed, node);
-  node->parcels.knows = knows;
-  env->knows = knows;
-  env->knower = node;
+  init_parcels(node);
+  env->tier = tier;
+  env->tier_arg = node;
   *out = node;
   return HV_OK;
 }
@@ -220,7 +228,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
 void hv_node_free(hv_node *node) {
   if (!node)
     return;
-  node->env->knows = NULL;
+  node->env->tier = NULL;
   hv_progress_registry_fini(&node->progress);
   hv_state_free(node->state);
   hv_allreduce_registry_fini(&node->registry); /* lingering rounds read the averagers' runs */

@@ -19,6 +19,8 @@
 
 typedef struct hv_node hv_node;
 
+#define HV_NODE_STRANGE_PARCELS ((size_t)256 << 20)
+
 /* Settings of a node; 0 selects a default where one is named. */
 typedef struct hv_node_config {
   hv_peer_id me;
@@ -30,10 +32,12 @@ typedef struct hv_node_config {
   uint32_t hello_every_ms; /* 0: the default of core/peers; the same for the two below */
   uint32_t hello_timeout_ms;
   size_t peers_room;
-  size_t parcel_max;          /* bytes of one parcel; 0: 1 GiB */
-  size_t parcels_held_max;    /* bytes of all parcels that wait or are under way; 0: 2 GiB */
-  hv_dht_config dht;          /* me and client_mode are filled in */
-  hv_state_config state;      /* the same */
+  size_t parcel_max;       /* bytes of one parcel; 0: 1 GiB */
+  size_t parcels_held_max; /* bytes of all parcels that wait or are under way; 0: 2 GiB */
+  size_t
+      parcels_strange_max; /* of those, bytes from peers that are not trusted; 0: HV_NODE_STRANGE_PARCELS, or half of all if less */
+  hv_dht_config dht;       /* me and client_mode are filled in */
+  hv_state_config state;   /* the same */
   void (*changed)(void *arg); /* called within a step when peers came or went, or a parcel arrived; may be NULL */
   /* Within a step: this node's addresses now, and where initial peers see it (kind HV_ADDR_NONE: not known). May be NULL. */
   void (*announces)(void *arg, const hv_addr *addrs, size_t n_addrs, const hv_addr *seen);

@@ -246,6 +246,18 @@ static void false_calls(attacker *a) {
   }
 }
 
+/* Becomes a peer that the node has met, by a hello, and then calls as often as it can. A listening socket would give no more: a
+ * client is alive without one. */
+static void met_calls(attacker *a) {
+  hv_msg hello = {.kind = HV_MSG_HELLO, .u.hello = {.me = {.id = *hv_identity_peer(a->key.identity), .client_mode = 1}, .life = 1}};
+  h2_client client;
+  if (attacks_open(a, &client) && h2_ask(&client, write_message(a, &hello)))
+    attacks_spend(a, client.sent);
+  attacks_pause(a, 100);
+  h2_close(&client);
+  ask_again_and_again(a, &(hv_msg){.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of("?", 1)});
+}
+
 /* ---- streams ---- */
 
 /* Opens a stream with this message on it, behind the size that stands before each on a stream. */
@@ -311,12 +323,21 @@ static void untaken_parcels(attacker *a) {
 }
 
 const attack attacks_of_calls[] = {
-    {"silent-streams", silent_streams},   {"silent-calls", silent_calls},
-    {"begun-calls", begun_calls},         {"slow-requests", slow_requests},
-    {"large-requests", large_requests},   {"false-messages", false_messages},
-    {"untaken-answers", untaken_answers}, {"untaken-echoes", untaken_echoes},
-    {"many-finds", many_finds},           {"signed-records", signed_records},
-    {"tiny-records", tiny_records},       {"false-hellos", false_hellos},
-    {"false-calls", false_calls},         {"false-streams", false_streams},
-    {"untaken-parcels", untaken_parcels}, {NULL, NULL},
+    {"silent-streams", silent_streams},
+    {"silent-calls", silent_calls},
+    {"begun-calls", begun_calls},
+    {"slow-requests", slow_requests},
+    {"large-requests", large_requests},
+    {"false-messages", false_messages},
+    {"untaken-answers", untaken_answers},
+    {"untaken-echoes", untaken_echoes},
+    {"many-finds", many_finds},
+    {"signed-records", signed_records},
+    {"tiny-records", tiny_records},
+    {"false-hellos", false_hellos},
+    {"false-calls", false_calls},
+    {"met-calls", met_calls},
+    {"false-streams", false_streams},
+    {"untaken-parcels", untaken_parcels},
+    {NULL, NULL},
 };

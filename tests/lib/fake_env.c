@@ -51,9 +51,14 @@ hv_peer_id fake_peer(uint64_t number) {
   return id;
 }
 
+static void stream_wait(hv_env *env, hv_stream *stream, int waits) {
+  (void)env, (void)stream, (void)waits;
+}
+
 void fake_env_init_on(fake_env *fake, uint64_t seed, hv_mem *mem) {
   *fake = (fake_env){.me = fake_peer(0), .now_us = 1000000, .rng = {seed}};
-  fake->env = (hv_env){.mem = mem, .now_us = now, .random = fill, .sha256 = hash, .sign = sign, .verify = verify};
+  fake->env = (hv_env){
+      .mem = mem, .now_us = now, .random = fill, .sha256 = hash, .sign = sign, .verify = verify, .stream_wait = stream_wait};
 }
 
 void fake_env_init(fake_env *fake, uint64_t seed) {

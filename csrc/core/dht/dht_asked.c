@@ -9,7 +9,7 @@ enum {
   PUT_COST = 2,
   COST_BYTES = 1024,                /* bytes of a record that cost one */
   ROOM = 256,                       /* for all in a pause: 32 checks */
-  ROOM_OF_STRANGERS = ROOM / 4 * 3, /* of that, for peers that core does not know to live */
+  ROOM_OF_STRANGERS = ROOM / 4 * 3, /* of that, for peers that are not trusted */
   TURN = 64,                        /* of one message, before the next has its turn */
   PAUSE_US = 5000,
   WAITING = 65536,      /* of all messages of one queue: 1.7 s of strangers' room */
@@ -53,7 +53,7 @@ static size_t cost_of(const hv_record *record) {
 /* ---- room: how much may be done before the next pause ---- */
 
 static int class_of(const hv_dht *dht, const hv_peer_id *peer) {
-  return dht->env->knows && dht->env->knows(dht->env->knower, peer) ? DHT_KNOWN : DHT_STRANGERS;
+  return dht->env->tier && dht->env->tier(dht->env->tier_arg, peer) == HV_TIER_TRUSTED ? DHT_TRUSTED : DHT_STRANGERS;
 }
 
 static size_t room_of(hv_dht *dht, int class) {
@@ -66,7 +66,7 @@ static size_t room_of(hv_dht *dht, int class) {
   for (int i = 0; i < DHT_CLASSES; i++)
     all += dht->spent[i];
   size_t room = all < ROOM ? ROOM - all : 0;
-  if (class == DHT_KNOWN)
+  if (class == DHT_TRUSTED)
     return room;
   size_t own = dht->spent[class] < ROOM_OF_STRANGERS ? ROOM_OF_STRANGERS - dht->spent[class] : 0;
   return own < room ? own : room;

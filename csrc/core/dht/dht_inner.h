@@ -98,8 +98,8 @@ struct hv_dht_work {
   dht_target targets[]; /* DHT_TARGETS_MAX for a store, none for a get */
 };
 
-/* Records that are checked: those that unknown peers bring, answers to this node's gets, and those that live peers bring. */
-enum { DHT_STRANGERS, DHT_ANSWERS, DHT_KNOWN, DHT_CLASSES };
+/* Records that are checked: those that other peers bring, answers to this node's gets, and those that trusted peers bring. */
+enum { DHT_STRANGERS, DHT_ANSWERS, DHT_TRUSTED, DHT_CLASSES };
 
 struct hv_dht {
   hv_env *env;
@@ -155,8 +155,8 @@ void dht_bound(double bits, hv_hash *out);
 double dht_bits_of(const hv_hash *distance);
 
 /* ---- dht_asked.c ---- */
-/* No step checks more than 32 signatures. Strangers leave a quarter of the checks to peers that core knows to live, and answers to
- * this node's gets do. */
+/* No step checks more than 32 signatures. Other peers and answers to this node's gets leave a quarter of the checks to trusted
+ * peers. */
 /* Answers a STORE, at once or after some steps. */
 void dht_asked_store(hv_dht *dht, const hv_event *event);
 /* Adds the records of an open answer to the gather of a get. At once or after some steps it closes the answer and calls

@@ -9,21 +9,34 @@
 
 /* ---- the host's side ---- */
 
-/* The one with the smallest span of those that are too small, while others own something, too; n: none. */
-static size_t too_small(const hv_partition_member *shares, size_t n, uint32_t least) {
+/* Counts the members of a group, for the limit of one member's span. */
+static hv_partition_crowd crowd_of(const hv_match_member *members, size_t n) {
+  hv_partition_crowd crowd = {0};
+  for (size_t i = 0; i < n; i++) {
+    int owns = members[i].addrs.size != 0, contributes = !members[i].auxiliary;
+    crowd.owners += (size_t)owns;
+    crowd.contributors += (size_t)contributes;
+    crowd.both += (size_t)(owns && contributes);
+  }
+  return crowd;
+}
+
+/* The one with the smallest span of those that are too small, while more than `keep` own something; n: none. */
+static size_t too_small(const hv_partition_member *shares, size_t n, uint32_t least, size_t keep) {
   size_t found = n, owners = 0;
   for (size_t i = 0; i < n; i++) {
     owners += shares[i].count > 0;
     if (shares[i].count > 0 && shares[i].count < least && (found == n || shares[i].count < shares[found].count))
       found = i;
   }
-  return owners > 1 ? found : n;
+  return owners > keep ? found : n;
 }
 
 hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwidth, size_t n, uint32_t n_chunks, uint32_t least,
                         uint32_t *leader) {
   hv_partition_member *shares = hv_mem_array(env->mem, n, sizeof *shares);
-  size_t contributors = 0;
+  hv_partition_crowd crowd = crowd_of(members, n);
+  int limited = hv_partition_most(&crowd, n_chunks) < n_chunks;
   if (!shares)
     return HV_NOMEM;
   *leader = UINT32_MAX;
@@ -31,12 +44,12 @@ hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwid
   for (size_t i = 0; i < n; i++) {
     shares[i] = (hv_partition_member){
         .bandwidth = (double)bandwidth[i], .owns = members[i].addrs.size != 0, .contributes = !members[i].auxiliary};
-    contributors += shares[i].contributes;
+    shares[i].most = limited ? HV_PARTITION_MOST : 0;
     if (shares[i].owns && *leader == UINT32_MAX)
       *leader = (uint32_t)i;
   }
-  hv_status status = contributors ? hv_partition(shares, n, n_chunks) : HV_STATE;
-  for (size_t out; status == HV_OK && (out = too_small(shares, n, least)) < n;) {
+  hv_status status = crowd.contributors ? hv_partition(shares, n, n_chunks) : HV_STATE;
+  for (size_t out; status == HV_OK && (out = too_small(shares, n, least, limited ? 2 : 1)) < n;) {
     shares[out].owns = 0;
     status = hv_partition(shares, n, n_chunks);
   }
@@ -51,18 +64,22 @@ hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwid
 /* ---- the member's side ---- */
 
 static hv_status check_spans(const hv_group_facts *facts, const hv_msg_begin *begin, hv_error *err) {
-  uint64_t at = 0, contributors = 0;
+  uint64_t at = 0;
+  hv_partition_crowd crowd = crowd_of(begin->members, begin->n_members);
+  uint32_t most = hv_partition_most(&crowd, facts->n_chunks);
   for (size_t i = 0; i < begin->n_members; i++) {
     const hv_match_member *m = &begin->members[i];
+    if (m->count > most)
+      return hv_fail(err, HV_MALFORMED, "the group is invalid: member %zu would own %u of %u chunks, and may own %u at most", i,
+                     m->count, facts->n_chunks, most);
     if (m->count && (m->addrs.size == 0 || m->first != at))
       return hv_fail(err, HV_MALFORMED,
                      "the group is invalid: the span of member %zu is out of order, or nothing can dial that member", i);
     at += m->count;
-    contributors += !m->auxiliary;
   }
   if (at != facts->n_chunks)
     return hv_fail(err, HV_MALFORMED, "the spans do not cover all chunks of the run");
-  if (begin->leader >= begin->n_members || begin->members[begin->leader].addrs.size == 0 || contributors == 0)
+  if (begin->leader >= begin->n_members || begin->members[begin->leader].addrs.size == 0 || crowd.contributors == 0)
     return hv_fail(err, HV_MALFORMED,
                    "the group is invalid: it has no leader that can be dialled, or no member has values to average");
   return HV_OK;

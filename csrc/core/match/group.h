@@ -26,8 +26,9 @@ typedef struct hv_group_facts {
 
 /* Plans a group: sets `first` and `count`, the span of chunks, of each member by bandwidth[] (bytes per second; 0: not known),
  * which it changes (hv_gauge_settle). Sets *leader to the index of the first member that can be dialled. The caller sets id, addrs,
- * auxiliary and gather_size of each member before the call. A member that would own fewer chunks than `least` owns none, if some
- * other member can own them. HV_STATE: no member can own a span, or none has values to average. HV_NOMEM. */
+ * auxiliary and gather_size of each member before the call. A member that would own fewer chunks than `least` owns none, if
+ * enough other members can own them (hv_partition_most). HV_STATE: no member can own a span, or none has values to average.
+ * HV_NOMEM. */
 hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwidth, size_t n, uint32_t n_chunks, uint32_t least,
                         uint32_t *leader);
 

@@ -149,9 +149,11 @@ static int fits(const hv_parcels *parcels, const hv_stream *from, int stranger, 
   size_t cost = cost_of(parcels, (size_t)size), half = parcels->held_max / 2;
   size_t left = parcels->held < parcels->held_max ? parcels->held_max - parcels->held : 0; /* some may have been given back */
   tally held = tally_for(parcels, from);
-  if (cost > left || (held.peer && held.peer + cost > half) || (stranger && held.strangers + cost > half))
+  if (cost > left || (held.peer && held.peer + cost > half))
     return 0;
-  return !stranger || !from->network || !held.network || held.network + cost <= half / 2;
+  if (stranger && held.strangers + cost > parcels->strange_max)
+    return 0;
+  return !stranger || !from->network || !held.network || held.network + cost <= parcels->strange_max / 2;
 }
 
 static void drop_parcel(hv_parcels *parcels, hv_parcel *parcel) {
@@ -225,7 +227,7 @@ void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
   static const hv_stream_events on = {piece_came, parcel_nothing_to_send, incoming_closed, 0};
   uint64_t size = event->msg->u.parcel.size;
   const hv_stream *from = event->stream;
-  int stranger = parcels->knows && !parcels->knows(parcels->arg, &from->peer);
+  int stranger = parcels->tier && parcels->tier(parcels->arg, &from->peer) != HV_TIER_TRUSTED;
   if (event->msg->u.parcel.receipt || !fits(parcels, from, stranger, size))
     return; /* refused: too large, or too many wait already */
   hv_mem *mem = parcels->env->mem;
@@ -274,9 +276,15 @@ void hv_parcels_return(hv_parcels *parcels, hv_parcel *parcel) {
     parcels->arrived(parcels->arg);
 }
 
-void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, void (*arrived)(void *arg), void *arg) {
-  *parcels = (hv_parcels){
-      .env = env, .size_max = size_max, .held_max = held_max, .silence_ms = SILENCE_MS, .arrived = arrived, .arg = arg};
+void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, size_t strange_max,
+                     void (*arrived)(void *arg), void *arg) {
+  *parcels = (hv_parcels){.env = env,
+                          .size_max = size_max,
+                          .held_max = held_max,
+                          .strange_max = strange_max,
+                          .silence_ms = SILENCE_MS,
+                          .arrived = arrived,
+                          .arg = arg};
   parcels->last = &parcels->first;
 }
 

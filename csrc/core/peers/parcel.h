@@ -4,8 +4,8 @@
  * Owner: node. The sender's bytes are borrowed until its payload is released. A received parcel belongs to the code that takes it.
  * Thread: the hive thread only.
  * Limits: `size_max` bytes in one parcel, `held_max` bytes in all parcels that wait or are under way, at most 4,096 parcels.
- * One peer may use half of held_max, and all unknown peers together half. Those of one public network (/24, /48) may use a quarter.
- * A peer and a network that hold nothing may always send one parcel, within the half of all unknown peers.
+ * One peer may use half of held_max. All untrusted peers together may use strange_max, and those of one public network (/24, /48)
+ * half of that. A peer and a network that hold nothing may always send one parcel, within these limits of all.
  * A sender that completes no piece within silence_ms loses its parcel.
  * The receiver checks the size first, then allocates piece by piece. A parcel arrives whole or not at all.
  */
@@ -22,7 +22,7 @@ typedef struct hv_parcel {
   hv_peer_id from;
   uint8_t *bytes;
   size_t size;
-  int stranger;     /* 1: its sender was not known when it began */
+  int stranger;     /* 1: its sender was not trusted when it began */
   uint64_t network; /* from which it came (hv_stream) */
 } hv_parcel;
 
@@ -45,17 +45,18 @@ struct hv_parcel_send {
 /* All received parcels of a node. */
 typedef struct hv_parcels {
   hv_env *env;
-  size_t size_max, held_max, held; /* bytes */
+  size_t size_max, held_max, strange_max, held; /* bytes */
   uint32_t silence_ms;
   hv_parcel *first, **last; /* complete parcels that wait to be taken */
   struct hv_parcel_incoming *incoming;
-  void (*arrived)(void *arg);                      /* one more parcel waits; may be NULL */
-  int (*knows)(void *arg, const hv_peer_id *peer); /* true if the peer is known; NULL: all are */
+  void (*arrived)(void *arg);                         /* one more parcel waits; may be NULL */
+  hv_tier (*tier)(void *arg, const hv_peer_id *peer); /* NULL: all peers are trusted */
   void *arg;
 } hv_parcels;
 
 /* Sizes as in hv_parcels; env and arg are borrowed until fini. */
-void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, void (*arrived)(void *arg), void *arg);
+void hv_parcels_init(hv_parcels *parcels, hv_env *env, size_t size_max, size_t held_max, size_t strange_max,
+                     void (*arrived)(void *arg), void *arg);
 /* Frees everything, when the world has ended. */
 void hv_parcels_fini(hv_parcels *parcels);
 

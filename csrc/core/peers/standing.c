@@ -8,6 +8,15 @@ hv_standing hv_standing_of(const hv_peers *peers, const hv_peer_id *id) {
   return entry && entry->averaged && entry->state != HV_PEERS_LOST ? HV_STANDING_PARTNER : HV_STANDING_STRANGER;
 }
 
+hv_tier hv_standing_tier(const hv_peers *peers, const hv_peer_id *id) {
+  const hv_peers_entry *entry = hv_peers_find(peers, id);
+  if (hv_standing_of(peers, id) != HV_STANDING_STRANGER)
+    return HV_TIER_TRUSTED;
+  if (!entry || entry->state != HV_PEERS_ALIVE)
+    return HV_TIER_STRANGER;
+  return entry->network ? HV_TIER_MET : HV_TIER_TRUSTED;
+}
+
 void hv_standing_averaged(hv_peers *peers, const hv_peer_id *id) {
   for (size_t i = 0; i < peers->n_entries; i++)
     if (hv_peer_equal(&peers->entries[i]->card.id, id))

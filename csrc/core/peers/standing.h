@@ -16,6 +16,7 @@ typedef enum hv_standing {
 } hv_standing;
 
 hv_standing hv_standing_of(const hv_peers *peers, const hv_peer_id *id);
+hv_tier hv_standing_tier(const hv_peers *peers, const hv_peer_id *id);
 
 /* This node has averaged with the peer. */
 void hv_standing_averaged(hv_peers *peers, const hv_peer_id *id);

@@ -4,7 +4,7 @@
  * Owner: the code that formed the group owns the round; node owns the registry, in which early streams wait for their round.
  * Thread: the hive thread.
  * Limits: HV_ALLREDUCE_REGISTRY_ROOM streams wait, 15 s each; HV_ALLREDUCE_REGISTRY_OF_PEER of them from one peer, and half of all
- * from unknown peers. Others are refused.
+ * from peers that are not trusted. Others are refused. What the latter bring before their round begins has the limits below.
  * Errors: a status in done. A chunk always holds either its average or the value before.
  * Terms: the run is all values of the round, in order, cut into chunks. The owner of a chunk is the member that averages it. A view
  * is the list of members that take part, numbered anew when a member is lost. The coordinator is the member that decides on views.
@@ -19,7 +19,9 @@
 #define HV_ALLREDUCE_REGISTRY_ROOM 1024
 #define HV_ALLREDUCE_REGISTRY_OF_PEER 16
 #define HV_ALLREDUCE_REGISTRY_OF_STRANGERS (HV_ALLREDUCE_REGISTRY_ROOM / 2)
-#define HV_ALLREDUCE_LEFT 16 /* number of rounds remembered after this member left them */
+#define HV_ALLREDUCE_REGISTRY_BYTES (256u << 20)       /* payload bytes of waiting streams of peers that are not trusted */
+#define HV_ALLREDUCE_REGISTRY_ORIGIN_BYTES (64u << 20) /* of those, of one public network, or of one peer of a private one */
+#define HV_ALLREDUCE_LEFT 16                           /* number of rounds remembered after this member left them */
 
 typedef struct hv_allreduce hv_allreduce;
 
@@ -28,8 +30,8 @@ typedef struct hv_allreduce_registry {
   hv_env *env;
   hv_allreduce *rounds;
   struct hv_allreduce_early *early;
-  size_t n_early;
-  int (*knows)(void *arg, const hv_peer_id *peer);                        /* true if the peer is known; NULL: all are */
+  size_t n_early, strange_bytes; /* strange_bytes: payload bytes that they brought from peers that are not trusted */
+  hv_tier (*tier)(void *arg, const hv_peer_id *peer);                     /* NULL: all peers are trusted */
   int (*has_ended)(void *arg, const hv_peer_id *peer, uint64_t since_us); /* true if it has ended since then; NULL: never */
   /* A member is silent: sends it a hello. True if it has answered no call of this node since since_us. NULL: never. */
   int (*is_lost)(void *arg, const hv_peer_id *peer, uint64_t since_us);

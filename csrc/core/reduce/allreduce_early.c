@@ -23,7 +23,8 @@ typedef struct hv_allreduce_early {
   hv_stream *stream;
   hv_msg first;
   uint8_t *lacks; /* first's */
-  int stranger;   /* its peer was not known when it came */
+  int stranger;   /* its peer was not trusted when it came */
+  size_t bytes;   /* of a stranger: of the payloads of its pieces */
   uint64_t since_us;
   piece *pieces, **last;
   size_t n_bare; /* pieces without a payload: no window counts them */
@@ -33,11 +34,18 @@ int allreduce_is_early(const hv_allreduce *self, const hv_msg *first) {
   return first->kind == HV_MSG_SHARE && first->u.share.view > self->view;
 }
 
-static void early_free(early *e) {
+static void drop_pieces(early *e) {
   for (piece *p; (p = e->pieces); hv_mem_free(p)) {
     e->pieces = p->next;
     hv_payload_release(p->payload);
   }
+  e->last = &e->pieces;
+  e->registry->strange_bytes -= e->bytes;
+  e->bytes = 0;
+}
+
+static void early_free(early *e) {
+  drop_pieces(e);
   *e->link = e->next;
   if (e->next)
     e->next->link = e->link;
@@ -64,11 +72,56 @@ static int copy_piece(const hv_msg *msg, piece *p) {
   return 1;
 }
 
+/* Keys cost nothing: those of one public network count as one. */
+static int same_origin(const early *a, const early *b) {
+  const hv_stream *s = a->stream, *t = b->stream;
+  return s->network == t->network && (s->network || hv_peer_equal(&s->peer, &t->peer));
+}
+
+static size_t bytes_of_origin(const early *of) {
+  size_t bytes = 0;
+  for (const early *e = of->registry->early; e; e = e->next)
+    bytes += same_origin(e, of) ? e->bytes : 0;
+  return bytes;
+}
+
+/* The latest stream with bytes, of the origin that has most, if that is more than `least`. */
+static early *crowd_of(const hv_allreduce_registry *registry, size_t least) {
+  early *found = NULL;
+  for (early *e = registry->early; e; e = e->next) {
+    size_t bytes = e->bytes ? bytes_of_origin(e) : 0;
+    if (bytes > least) {
+      least = bytes;
+      found = e;
+    }
+  }
+  return found;
+}
+
+/* May a stream keep so many bytes more? Where all is full, streams of the origin with most end, unless that is its own. */
+static int takes(early *e, size_t size) {
+  hv_allreduce_registry *registry = e->registry;
+  size_t own = bytes_of_origin(e) + size;
+  if (own > HV_ALLREDUCE_REGISTRY_ORIGIN_BYTES)
+    return 0;
+  while (registry->strange_bytes + size > HV_ALLREDUCE_REGISTRY_BYTES) {
+    early *goes = crowd_of(registry, own);
+    if (!goes)
+      return 0;
+    drop_pieces(goes);
+    registry->env->stream_cancel(registry->env, goes->stream);
+  }
+  e->bytes += size;
+  registry->strange_bytes += size;
+  return 1;
+}
+
 static void early_data(hv_stream *stream, const hv_event *event) {
   early *e = stream->owner;
   hv_env *env = e->registry->env;
   e->n_bare += event->payload == NULL;
-  piece *p = e->n_bare <= BARE_PIECES ? hv_mem_zalloc(env->mem, sizeof *p) : NULL;
+  int is_kept = e->n_bare <= BARE_PIECES && (!e->stranger || !event->payload || takes(e, event->payload->size));
+  piece *p = is_kept ? hv_mem_zalloc(env->mem, sizeof *p) : NULL;
   if (!p || !copy_piece(event->msg, p)) {
     hv_mem_free(p);
     env->stream_cancel(env, stream);
@@ -132,7 +185,7 @@ static int has_place(const hv_allreduce_registry *registry, const hv_peer_id *pe
 static void early_wait(hv_allreduce_registry *registry, const hv_event *event) {
   static const hv_stream_events on = {early_data, early_ready, early_closed, 0};
   const hv_peer_id *peer = &event->stream->peer;
-  int stranger = registry->knows && !registry->knows(registry->arg, peer);
+  int stranger = registry->tier && registry->tier(registry->arg, peer) != HV_TIER_TRUSTED;
   early *e = has_place(registry, peer, stranger) ? hv_mem_zalloc(registry->env->mem, sizeof *e) : NULL;
   if (!e)
     return;
@@ -160,6 +213,7 @@ static void early_wait(hv_allreduce_registry *registry, const hv_event *event) {
   registry->n_early++;
   event->stream->on = &on;
   event->stream->owner = e;
+  registry->env->stream_wait(registry->env, event->stream, 1);
   if (registry->n_early == 1)
     registry->env->timer_set(registry->env, &registry->sweep, SWEEP_MS * 1000ull);
 }
@@ -184,6 +238,7 @@ static void admit_one(hv_allreduce *self, allreduce_admit *admit, early *e) {
   hv_stream *stream = e->stream;
   const hv_stream_events *before = stream->on;
   stream->on = NULL;
+  self->env->stream_wait(self->env, stream, 0);
   admit(self, &e->first, stream);
   if (!stream->on) {
     stream->on = before;

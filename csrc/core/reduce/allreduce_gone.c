@@ -65,7 +65,7 @@ void hv_allreduce_departed(hv_allreduce_registry *registry, const hv_peer_id *pe
   for (size_t i = 0; self && i < self->round.n_members; i++)
     if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
       member_is_gone(self, i);
-  if (self || (registry->knows && !registry->knows(registry->arg, peer)))
+  if (self || (registry->tier && registry->tier(registry->arg, peer) == HV_TIER_STRANGER))
     return; /* strangers would leave no room */
   size_t at = registry->n_departed++ % HV_ALLREDUCE_LEFT;
   registry->departed[at].peer = *peer;

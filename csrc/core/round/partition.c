@@ -41,7 +41,8 @@ static double share_in(const hv_partition_member *m, const shape *s, double time
     return carried;                     /* any will do: by speed, since the others wait for what comes from there */
   double base = m->contributes ? 1 : 0; /* it sends its own values anyway */
   double share = (carried - base) / (s->contributors - 2 * base);
-  return share < 0 ? 0 : share < 1 ? share : 1;
+  double most = m->most > 0 ? m->most : 1;
+  return share < 0 ? 0 : share < most ? share : most;
 }
 
 static double sum_in(const hv_partition_member *members, size_t n, const shape *s, double time) {
@@ -75,6 +76,13 @@ static void set_shares(hv_partition_member *members, size_t n) {
   double sum = sum_in(members, n, &s, high);
   for (size_t i = 0; i < n; i++)
     members[i].share = share_in(&members[i], &s, high) / sum;
+}
+
+uint32_t hv_partition_most(const hv_partition_crowd *crowd, uint32_t n_chunks) {
+  size_t can = crowd->contributors <= 2 && crowd->both ? crowd->both : crowd->owners; /* as free_owners */
+  if (can < 3 || 2 * can < crowd->contributors)
+    return n_chunks;
+  return (uint32_t)ceil(HV_PARTITION_MOST * n_chunks);
 }
 
 hv_status hv_partition(hv_partition_member *members, size_t n, uint32_t n_chunks) {

@@ -586,6 +586,7 @@ static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const pa
       .initial = initial->targets,
       .n_initial = initial->n,
       .dht = dht_settings(&config->dht),
+      .parcels_strange_max = config->strange_parcels,
       .changed = node_changed,
       .announces = announces,
       .moved = moved,

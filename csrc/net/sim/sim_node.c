@@ -323,6 +323,7 @@ static void fill_env(sim_node *node) {
       .stream_end = sim_stream_end,
       .stream_cancel = sim_stream_cancel,
       .stream_pace = sim_stream_pace,
+      .stream_wait = sim_stream_wait,
       .work = env_work,
       .stopped = env_stopped,
       .forget = env_forget,

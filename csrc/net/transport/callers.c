@@ -49,28 +49,29 @@ void hv_callers_sweep(hv_callers *callers, uint64_t now_us) {
   sweep(callers, 0, now_us);
 }
 
-static hv_caller *find(hv_callers *callers, const hv_peer_id *peer, uint64_t network) {
+static hv_caller *find(hv_callers *callers, const hv_peer_id *peer, uint64_t network, hv_tier tier) {
   size_t at = peer->key[0] ^ peer->key[7] ^ peer->key[31] ^ (network ^ network >> 8 ^ network >> 16);
   hv_caller **bucket = &callers->buckets[at % HV_CALLER_BUCKETS];
   for (hv_caller *account = *bucket; account; account = account->next)
-    if (account->network == network && hv_peer_equal(&account->peer, peer))
+    if (account->network == network && account->tier == tier && hv_peer_equal(&account->peer, peer))
       return account;
   hv_caller *account = hv_mem_zalloc(callers->mem, sizeof *account);
   if (account) {
     account->peer = *peer;
     account->network = network;
+    account->tier = tier;
     account->next = *bucket;
     *bucket = account;
   }
   return account;
 }
 
-/* The network that yields most of one kind; NULL: none yields anything. */
-static hv_caller *crowd_of(hv_callers *callers, hv_caller_kind kind) {
+/* The network whose peers of that tier yield most of one kind; NULL: none yields anything. */
+static hv_caller *crowd_of(hv_callers *callers, hv_tier tier, hv_caller_kind kind) {
   hv_caller *most = NULL;
   for (size_t b = 0; b < HV_CALLER_BUCKETS; b++)
     for (hv_caller *account = callers->buckets[b]; account; account = account->next)
-      if (account->network && account->yields[kind] > (most ? most->yields[kind] : 0))
+      if (account->network && account->tier == tier && account->yields[kind] > (most ? most->yields[kind] : 0))
         most = account;
   return most;
 }
@@ -82,21 +83,23 @@ void hv_slip_init(hv_slip *slip, void (*make_way)(hv_slip *slip)) {
   hv_ring_init(&slip->ring);
 }
 
-int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, int is_known) {
+int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, hv_tier tier) {
   static const hv_peer_id nobody;
   int is_ip = from->kind == HV_ADDR_IP4 || from->kind == HV_ADDR_IP6;
-  hv_caller *own = find(callers, peer, 0);
-  hv_caller *network = own && !is_known ? find(callers, &nobody, is_ip ? hv_guest_network(from) : 1) : NULL;
-  if (!own || (!is_known && !network))
+  int is_trusted = tier == HV_TIER_TRUSTED;
+  hv_caller *own = find(callers, peer, 0, HV_TIER_STRANGER);
+  hv_caller *network = own && !is_trusted ? find(callers, &nobody, is_ip ? hv_guest_network(from) : 1, tier) : NULL;
+  if (!own || (!is_trusted && !network))
     return 0;
+  slip->tier = tier;
   slip->peer = own;
   slip->network = network;
   return 1;
 }
 
 /* Each call uses up a part of a second, and `ahead` of them may be used up before their time. */
-static int pace(hv_caller *account, unsigned each_s, unsigned ahead, uint64_t now_us) {
-  uint64_t one = 1000000 / each_s, from = account->called_us > now_us ? account->called_us : now_us;
+static int pace(hv_caller *account, uint64_t one, unsigned ahead, uint64_t now_us) {
+  uint64_t from = account->called_us > now_us ? account->called_us : now_us;
   if (from + one > now_us + ahead * one)
     return 0;
   account->called_us = from + one;
@@ -104,17 +107,19 @@ static int pace(hv_caller *account, unsigned each_s, unsigned ahead, uint64_t no
 }
 
 hv_pace hv_callers_pace(hv_slip *slip, int is_public, uint64_t now_us) {
-  enum { GOOD_PART = HV_LOOP_PEER_CALLS_AHEAD / 4 * (1000000 / HV_LOOP_PEER_CALLS_S) };
   if (!slip->network)
     return HV_PACE_CALLS;
-  if (!pace(slip->peer, HV_LOOP_PEER_CALLS_S, HV_LOOP_PEER_CALLS_AHEAD, now_us))
+  unsigned times = slip->tier == HV_TIER_MET ? HV_LOOP_MET_TIMES : 1;
+  uint64_t one = 1000000 / (HV_LOOP_PEER_CALLS_S * times), ones_network = 1000000 / (HV_LOOP_NETWORK_CALLS_S * times);
+  if (!pace(slip->peer, one, HV_LOOP_PEER_CALLS_AHEAD * times, now_us))
     return HV_PACE_CUT_OFF;
-  if (!is_public || pace(slip->network, HV_LOOP_NETWORK_CALLS_S, HV_LOOP_NETWORK_CALLS_AHEAD, now_us))
+  if (!is_public || pace(slip->network, ones_network, HV_LOOP_NETWORK_CALLS_AHEAD * times, now_us))
     return HV_PACE_CALLS;
-  return slip->peer->called_us > now_us + GOOD_PART ? HV_PACE_CUT_OFF : HV_PACE_REFUSED;
+  uint64_t good_part = HV_LOOP_PEER_CALLS_AHEAD * times / 4 * one;
+  return slip->peer->called_us > now_us + good_part ? HV_PACE_CUT_OFF : HV_PACE_REFUSED;
 }
 
-/* Of a network, or of the known peers (NULL): of the peer that yields most the oldest slip. */
+/* Of a network, or of the trusted peers (NULL): of the peer that yields most the oldest slip. */
 static hv_slip *pick(const hv_callers *callers, const hv_caller *network, const hv_slip *for_whom, hv_caller_kind kind,
                      int answers_too) {
   hv_slip *found = NULL;
@@ -127,13 +132,18 @@ static hv_slip *pick(const hv_callers *callers, const hv_caller *network, const 
   return found;
 }
 
-/* Where there is no room in all, the network with most gives; known peers give to each other only. */
+/* Where there is no room in all, the network with most gives, of the lowest tier that can; trusted peers give to each other only.
+ */
 static hv_slip *pick_of_all(hv_callers *callers, const hv_slip *for_whom, hv_caller_kind kind) {
-  hv_caller *crowd = crowd_of(callers, kind);
-  hv_slip *found = crowd ? pick(callers, crowd, for_whom, kind, crowd != for_whom->network) : NULL;
-  if (found || for_whom->network)
-    return found;
-  found = pick(callers, NULL, for_whom, kind, 1);
+  for (hv_tier tier = HV_TIER_STRANGER; tier <= for_whom->tier && tier < HV_TIER_TRUSTED; tier++) {
+    hv_caller *crowd = crowd_of(callers, tier, kind);
+    hv_slip *found = crowd ? pick(callers, crowd, for_whom, kind, crowd != for_whom->network) : NULL;
+    if (found)
+      return found;
+  }
+  if (for_whom->network)
+    return NULL;
+  hv_slip *found = pick(callers, NULL, for_whom, kind, 1);
   return found && found->peer->yields[kind] > for_whom->peer->held[kind] ? found : NULL;
 }
 
@@ -141,8 +151,7 @@ static void change(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size
   hv_caller *accounts[] = {slip->peer, slip->network};
   slip->held[kind] += by;
   callers->held[kind] += by;
-  if (slip->network)
-    callers->strange[kind] += by;
+  callers->of_tier[slip->tier][kind] += by;
   for (int i = 0; i < 2 && accounts[i]; i++) {
     accounts[i]->held[kind] += by;
     if (slip->state != HV_SLIP_STAYS)
@@ -150,8 +159,15 @@ static void change(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size
   }
 }
 
+/* True if peers of this tier, with those of lower ones, leave to others what is kept for them. */
+static int leaves_room(const hv_callers *callers, hv_tier tier, hv_caller_kind kind, size_t n) {
+  size_t all = limits[kind].all, strange = callers->of_tier[HV_TIER_STRANGER][kind], met = callers->of_tier[HV_TIER_MET][kind];
+  if (tier == HV_TIER_STRANGER && strange + n > all - all / 4)
+    return 0;
+  return callers->held[kind] + n <= all && (tier == HV_TIER_TRUSTED || strange + met + n <= all - all / 8);
+}
+
 int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n, hv_slip **goes) {
-  size_t all = limits[kind].all, of_strangers = all - all / 4;
   *goes = NULL;
   if (slip->peer->held[kind] + n > limits[kind].peer)
     return 0;
@@ -159,7 +175,7 @@ int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, siz
     *goes = pick(callers, slip->network, slip, kind, 0);
     return 0;
   }
-  if (callers->held[kind] + n > all || (slip->network && callers->strange[kind] + n > of_strangers)) {
+  if (!leaves_room(callers, slip->tier, kind, n)) {
     *goes = pick_of_all(callers, slip, kind);
     return 0;
   }

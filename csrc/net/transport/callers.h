@@ -3,15 +3,15 @@
  * Room: net (uses core/peer, guests, ring). Used by calls, streams and lanes.
  * Owner: hv_loop. hv_callers_sweep frees an account that holds nothing and has not called for a while; a slip is its call's.
  * Thread: the hive thread.
- * Limits: HV_LOOP_CALLS_MAX and those below it in loop.h. A stranger, a peer that core does not know, counts by its network too
- * (/24 of IPv4, /48 of IPv6), and all strangers leave a quarter of the whole to peers that core knows.
+ * Limits: HV_LOOP_CALLS_MAX and those below it in loop.h. Peers that core does not trust count by their network too (/24 of IPv4,
+ * /48 of IPv6): strangers, and apart from them peers that were met (hv_tier). All strangers leave a quarter of the whole to others,
+ * and together with peers that were met they leave an eighth to trusted ones.
  */
 #ifndef HV_NET_CALLERS_H
 #define HV_NET_CALLERS_H
 
 #include "base/mem.h"
-#include "core/addr.h"
-#include "core/peer.h"
+#include "core/env.h"
 #include "net/transport/ring.h"
 
 enum { HV_CALLER_BUCKETS = 256 };
@@ -23,11 +23,12 @@ typedef enum hv_caller_kind {
   HV_CALLER_KINDS
 } hv_caller_kind;
 
-/* The account of a peer, or of all strangers of a network. */
+/* The account of a peer, or of all peers of one tier in a network. */
 typedef struct hv_caller {
   struct hv_caller *next; /* in the same bucket */
   hv_peer_id peer;        /* unknown: of a network */
   uint64_t network;       /* 0: of a peer */
+  hv_tier tier;           /* of a network: of its peers */
   size_t held[HV_CALLER_KINDS];
   size_t yields[HV_CALLER_KINDS]; /* of those, what may be taken away */
   uint64_t called_us;             /* up to then its calls use up what a stranger may call */
@@ -47,14 +48,15 @@ struct hv_slip {
   hv_ring ring;                    /* in hv_callers.yielding, unless it stays */
   void (*make_way)(hv_slip *slip); /* ends its call for another one's sake; the slip holds nothing any more */
   hv_slip_state state;
-  hv_caller *peer, *network; /* network is NULL if core knows the peer; both are NULL if it holds nothing */
+  hv_tier tier;
+  hv_caller *peer, *network; /* network is NULL if core trusts the peer; both are NULL if it holds nothing */
   size_t held[HV_CALLER_KINDS];
 };
 
 typedef struct hv_callers {
   hv_mem *mem;
-  size_t held[HV_CALLER_KINDS], strange[HV_CALLER_KINDS]; /* by all; by strangers */
-  hv_ring yielding;                                       /* slips that may go, the oldest first */
+  size_t held[HV_CALLER_KINDS], of_tier[HV_TIERS][HV_CALLER_KINDS]; /* by all; of those, by peers of a tier */
+  hv_ring yielding;                                                 /* slips that may go, the oldest first */
   hv_caller *buckets[HV_CALLER_BUCKETS];
 } hv_callers;
 
@@ -63,13 +65,14 @@ void hv_callers_fini(hv_callers *callers);
 
 void hv_slip_init(hv_slip *slip, void (*make_way)(hv_slip *slip));
 /* Opens a slip for a call of this peer from that address. False: no memory. */
-int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, int is_known);
-/* Counts a call that begins now. A stranger that calls too often is cut off; a call of a network with too many is refused, if the
- * network is public, and its peer is cut off if it has made a good part of them. */
+int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, hv_tier tier);
+/* Counts a call that begins now, unless core trusts the peer. One that calls too often is cut off; a call of a network with too
+ * many is refused, if the network is public, and its peer is cut off if it has made a good part of them. */
 typedef enum hv_pace { HV_PACE_CALLS, HV_PACE_REFUSED, HV_PACE_CUT_OFF } hv_pace;
 hv_pace hv_callers_pace(hv_slip *slip, int is_public, uint64_t now_us);
-/* Takes n of one kind. False: a limit is reached. Then *goes is the slip that has to leave before another try, of the peer that
- * yields most in the network that yields most, and there the oldest; NULL: there is none, and the caller is refused. */
+/* Takes n of one kind. False: a limit is reached. Then *goes is the slip that has to leave before another try, of no higher tier,
+ * of the peer that yields most in the network that yields most, and there the oldest; NULL: there is none, and the caller is
+ * refused. */
 int hv_callers_take(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n, hv_slip **goes);
 /* The same, and lets others make way. False: the caller is refused. */
 int hv_callers_take_place(hv_callers *callers, hv_slip *slip, hv_caller_kind kind, size_t n);

@@ -312,10 +312,10 @@ static void wait_for_one(hv_loop *loop) {
 }
 
 int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from) {
-  int is_known = loop->env.knows && loop->env.knows(loop->env.knower, peer);
-  if (!hv_callers_admit(&loop->callers, slip, peer, from, is_known))
+  hv_tier tier = loop->env.tier ? loop->env.tier(loop->env.tier_arg, peer) : HV_TIER_STRANGER;
+  if (!hv_callers_admit(&loop->callers, slip, peer, from, tier))
     return 0;
-  hv_pace pace = loop->env.knows ? hv_callers_pace(slip, !hv_addr_is_private(from), hv_clock_us()) : HV_PACE_CALLS;
+  hv_pace pace = loop->env.tier ? hv_callers_pace(slip, !hv_addr_is_private(from), hv_clock_us()) : HV_PACE_CALLS;
   if (pace == HV_PACE_CUT_OFF)
     hv_door_end(loop->door, from); /* with all calls on it, which gRPC would keep in a queue without a limit */
   return pace == HV_PACE_CALLS;

@@ -146,6 +146,7 @@ static void fill_env(hv_loop *loop) {
       .stream_end = hv_streams_finish,
       .stream_cancel = hv_streams_cancel,
       .stream_pace = hv_streams_pace,
+      .stream_wait = hv_streams_wait,
       .work = env_work,
       .stopped = env_stopped,
       .forget = env_forget,

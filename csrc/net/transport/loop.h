@@ -22,12 +22,13 @@
 #define HV_LOOP_LISTEN_MAX 16
 #define HV_LOOP_ADDRS_MAX 16
 #define HV_LOOP_CALLS_MAX 2048
-#define HV_LOOP_NETWORK_CALLS_MAX 1024 /* of strangers of one network */
+#define HV_LOOP_NETWORK_CALLS_MAX 1024 /* of strangers of one network, and as many of peers that were met */
 #define HV_LOOP_PEER_CALLS_MAX 512
 #define HV_LOOP_PEER_CALLS_S 128     /* calls and streams that a stranger may begin in a second ... */
 #define HV_LOOP_PEER_CALLS_AHEAD 512 /* and of those at once, after a rest */
 #define HV_LOOP_NETWORK_CALLS_S 256  /* the same for strangers of one public network */
 #define HV_LOOP_NETWORK_CALLS_AHEAD 1024
+#define HV_LOOP_MET_TIMES 8 /* a peer that was met may begin so many times as many, and so may those of its network */
 #define HV_LOOP_STREAMS_MAX 512
 #define HV_LOOP_NETWORK_STREAMS_MAX 256
 #define HV_LOOP_PEER_STREAMS_MAX 64

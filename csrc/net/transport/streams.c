@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ACCEPTS = 8, WINDOW_BYTES = 4 << 20 };
+enum { ACCEPTS = 8, WINDOW_BYTES = 4 << 20, WAITING_BYTES = 256 << 10 /* of a stream that waits, of a peer that is not trusted */ };
 
 static void accepted(hv_grpc_op *op, int ok);
 static void room_again(hv_note *note);
@@ -241,6 +241,16 @@ static void room_again(hv_note *note) {
   if (window->owner)
     hv_lanes_read_on(window->owner);
   hv_window_note_done(window);
+}
+
+void hv_streams_wait(hv_env *env, hv_stream *face, int waits) {
+  stream *s = (stream *)face;
+  (void)env;
+  if (s->link || s->lanes[0]->slip.tier == HV_TIER_TRUSTED)
+    return;
+  hv_window_resize(s->window, waits ? WAITING_BYTES : WINDOW_BYTES);
+  if (!waits && s->state == OPEN)
+    hv_lanes_read_on(s);
 }
 
 static void deliver_opened(stream *s, hv_event *event) {

@@ -58,6 +58,12 @@ void hv_window_release(void *arg, size_t size) {
   unlock_and_let_go(window);
 }
 
+void hv_window_resize(hv_window *window, size_t limit) {
+  pthread_mutex_lock(&window->lock);
+  window->limit = limit;
+  pthread_mutex_unlock(&window->lock);
+}
+
 int hv_window_open(hv_window *window) {
   pthread_mutex_lock(&window->lock);
   int open = window->held < window->limit;

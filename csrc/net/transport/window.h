@@ -28,6 +28,9 @@ void hv_window_leave(hv_window *window); /* the stream is being freed; NULL is f
 void hv_window_hold(hv_window *window, size_t size);
 void hv_window_release(void *window, size_t size);
 
+/* Sets the window of a stream that may read now if it has more room than before: hv_window_open says so. */
+void hv_window_resize(hv_window *window, size_t limit);
+
 /* True if the stream may read. If not, a note runs when there is room again. */
 int hv_window_open(hv_window *window);
 

@@ -566,66 +566,6 @@ static void peer_without_memory_harms_its_own_seek_at_most(void **unused) {
   }
 }
 
-/* ---- liars ---- */
-
-typedef enum lie_kind { NOT_A_MEMBER, TWICE, NO_SPANS, SENDS_BACK, SENDS_NOWHERE, SAYS_NOTHING, SAYS_NONSENSE, LIES } lie_kind;
-
-static void lie_heard(hv_stream *stream, const hv_event *event) {
-  (void)stream, (void)event;
-}
-
-/* A host that answers JOIN with a lie. */
-static int lie(match_seat *liar, const hv_event *event) {
-  static const hv_stream_events on = {lie_heard, lie_heard, lie_heard, 0};
-  lie_kind kind = *(lie_kind *)liar->swarm->scenario;
-  if (event->kind != HV_EVENT_STREAM_OPENED || event->msg->kind != HV_MSG_JOIN)
-    return 0;
-  hv_env *env = liar->env;
-  hv_stream *stream = event->stream;
-  hv_match_member members[3] = {{.id = stream->peer, .addrs = event->msg->u.join.addrs, .count = liar->config.n_chunks},
-                                {.id = hv_sim_target(liar->swarm->sim, liar->number).id, .addrs = event->msg->u.join.addrs},
-                                {.id = stream->peer, .addrs = event->msg->u.join.addrs}};
-  hv_msg msg = {.kind = HV_MSG_BEGIN, .u.begin = {.members = members, .n_members = 2}};
-  if (kind == NOT_A_MEMBER)
-    members[0].id.key[3]++;
-  if (kind == TWICE)
-    msg.u.begin.n_members = 3;
-  if (kind == NO_SPANS)
-    members[0].count = 0;
-  if (kind == SENDS_BACK || kind == SENDS_NOWHERE) {
-    msg = (hv_msg){.kind = HV_MSG_REDIRECT, .u.redirect.to = {.id = stream->peer, .addrs = event->msg->u.join.addrs}};
-    msg.u.redirect.to.id.key[0] ^= kind == SENDS_NOWHERE;
-  }
-  if (kind == SAYS_NONSENSE)
-    msg = (hv_msg){.kind = HV_MSG_JOIN, .u.join = event->msg->u.join};
-  stream->on = &on;
-  if (kind != SAYS_NOTHING)
-    env->stream_send(env, stream, &msg, NULL);
-  return 1;
-}
-
-static void a_host_that_lies_is_left_out(void **unused) {
-  (void)unused;
-  for (lie_kind kind = NOT_A_MEMBER; kind < LIES; kind++) {
-    scene *c = open_scene(300 + kind);
-    c->s.lie = lie;
-    c->s.scenario = &kind;
-    for (size_t i = 0; i < 6; i++) {
-      match_swarm_next(&c->s)->is_liar = i == 5;
-      match_swarm_add(&c->s);
-    }
-    run(c, 8);
-    char epoch[16];
-    for (int n = 0; snprintf(epoch, sizeof epoch, "%d", n), match_swarm_first(&c->s, epoch, 0) != 5; n++)
-      ; /* an epoch in which all go to the liar first */
-    for (size_t i = 0; i < 5; i++)
-      seek(c, i, epoch, 5, 15000);
-    assert_true(match_swarm_finish(&c->s, 10));
-    one_group(c, 0, 5, SIZE_MAX);
-    close_scene(c);
-  }
-}
-
 /* ---- group bits ---- */
 
 static void other_bits_are_other_groups(void **unused) {
@@ -783,7 +723,6 @@ int main(void) {
       cmocka_unit_test(two_halves_are_two_groups_and_one_again_when_healed),
       cmocka_unit_test(halves_that_are_healed_while_they_wait_become_one),
       cmocka_unit_test(peer_without_memory_harms_its_own_seek_at_most),
-      cmocka_unit_test(a_host_that_lies_is_left_out),
       cmocka_unit_test(other_bits_are_other_groups),
       cmocka_unit_test(epoch_begun_under_one_key_has_not_begun_under_another),
       cmocka_unit_test(peer_that_moves_to_another_key_may_catch_up),

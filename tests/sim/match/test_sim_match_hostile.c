@@ -1,5 +1,5 @@
 /* One peer among honest ones wants no group to form, told against the virtual clock: a client that calls, or a host that answers.
- * The test of a host that lies in BEGIN is in test_sim_match.c. */
+ */
 #include "lib/match_scene.h"
 
 enum { HONEST = 5, WAIT_MS = 15000 };
@@ -589,8 +589,84 @@ static void late_member_learns_from_two_hosts_that_the_epoch_is_over(void **unus
     }
 }
 
+/* ---- a host that lies in BEGIN ---- */
+
+typedef enum lie_kind {
+  NOT_A_MEMBER,
+  TWICE,
+  NO_SPANS,
+  OWNS_ALL,
+  SENDS_BACK,
+  SENDS_NOWHERE,
+  SAYS_NOTHING,
+  SAYS_NONSENSE,
+  LIES
+} lie_kind;
+
+static void lie_heard(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+/* A host that answers JOIN with a lie. */
+static int lie(match_seat *liar, const hv_event *event) {
+  static const hv_stream_events on = {lie_heard, lie_heard, lie_heard, 0};
+  lie_kind kind = *(lie_kind *)liar->swarm->scenario;
+  if (event->kind != HV_EVENT_STREAM_OPENED || event->msg->kind != HV_MSG_JOIN)
+    return 0;
+  hv_env *env = liar->env;
+  hv_stream *stream = event->stream;
+  hv_match_member members[3] = {{.id = stream->peer, .addrs = event->msg->u.join.addrs, .count = liar->config.n_chunks},
+                                {.id = hv_sim_target(liar->swarm->sim, liar->number).id, .addrs = event->msg->u.join.addrs},
+                                {.id = stream->peer, .addrs = event->msg->u.join.addrs}};
+  hv_msg msg = {.kind = HV_MSG_BEGIN, .u.begin = {.members = members, .n_members = 2}};
+  if (kind == NOT_A_MEMBER)
+    members[0].id.key[3]++;
+  if (kind == TWICE)
+    msg.u.begin.n_members = 3;
+  if (kind == NO_SPANS || kind == OWNS_ALL)
+    members[0].count = 0;
+  if (kind == OWNS_ALL) {
+    members[1].count = liar->config.n_chunks;
+    members[2].id.key[3]++; /* a third that could own some */
+    msg.u.begin.n_members = 3;
+  }
+  if (kind == SENDS_BACK || kind == SENDS_NOWHERE) {
+    msg = (hv_msg){.kind = HV_MSG_REDIRECT, .u.redirect.to = {.id = stream->peer, .addrs = event->msg->u.join.addrs}};
+    msg.u.redirect.to.id.key[0] ^= kind == SENDS_NOWHERE;
+  }
+  if (kind == SAYS_NONSENSE)
+    msg = (hv_msg){.kind = HV_MSG_JOIN, .u.join = event->msg->u.join};
+  stream->on = &on;
+  if (kind != SAYS_NOTHING)
+    env->stream_send(env, stream, &msg, NULL);
+  return 1;
+}
+
+static void host_that_lies_is_left_out(void **unused) {
+  (void)unused;
+  for (lie_kind kind = NOT_A_MEMBER; kind < LIES; kind++) {
+    scene *c = open_scene(300 + kind);
+    c->s.lie = lie;
+    c->s.scenario = &kind;
+    for (size_t i = 0; i < 6; i++) {
+      match_swarm_next(&c->s)->is_liar = i == 5;
+      match_swarm_add(&c->s);
+    }
+    run(c, 8);
+    char epoch[16];
+    for (int n = 0; snprintf(epoch, sizeof epoch, "%d", n), match_swarm_first(&c->s, epoch, 0) != 5; n++)
+      ; /* an epoch in which all go to the liar first */
+    for (size_t i = 0; i < 5; i++)
+      seek(c, i, epoch, 5, 15000);
+    assert_true(match_swarm_finish(&c->s, 10));
+    one_group(c, 0, 5, SIZE_MAX);
+    close_scene(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(host_that_lies_is_left_out),
       cmocka_unit_test(client_with_many_gatherings_keeps_nobody_from_a_group),
       cmocka_unit_test(many_clients_with_a_gathering_each_keep_nobody_away),
       cmocka_unit_test(member_with_wait_time_zero_hurries_nobody),

@@ -244,6 +244,29 @@ static void node_remembers_initial_peers_and_partners(void **unused) {
   close_scene(&sc);
 }
 
+/* The user's peer is trusted, and one in a private network. Of a key in a public one it takes an average. */
+static void peer_is_trusted_for_an_average_not_for_living(void **unused) {
+  (void)unused;
+  scene sc;
+  open_scene(&sc, 32);
+  static const uint32_t networks[] = {1, 2, 3, 0};
+  for (size_t i = 0; i < 4; i++)
+    newcomer(&sc, networks[i], 0);
+  dht_swarm_run(&sc.s.swarm, 6);
+  hv_peers *peers = hv_node_peers(sc.s.swarm.seats[1].node);
+  hv_peer_id first = hv_sim_target(sc.sim, 0).id, third = hv_sim_target(sc.sim, 2).id, near = hv_sim_target(sc.sim, 3).id;
+  assert_int_equal(hv_standing_tier(peers, &first), HV_TIER_TRUSTED);
+  assert_int_equal(hv_standing_tier(peers, &third), HV_TIER_MET);
+  assert_int_equal(hv_standing_tier(peers, &near), HV_TIER_TRUSTED);
+  hv_standing_averaged(peers, &third);
+  assert_int_equal(hv_standing_tier(peers, &third), HV_TIER_TRUSTED);
+  hv_sim_kill(sc.sim, 2);
+  dht_swarm_run(&sc.s.swarm, 30);
+  assert_int_equal(hv_standing_tier(peers, &third), HV_TIER_STRANGER);
+  assert_int_equal(hv_standing_tier(peers, &(hv_peer_id){{0}}), HV_TIER_STRANGER);
+  close_scene(&sc);
+}
+
 /* ---- networks ---- */
 
 /* The joiner's initial peer offers nothing. The keys answer, or say that nobody can dial them. */
@@ -332,6 +355,7 @@ int main(void) {
       cmocka_unit_test(known_state_without_a_donor_does_not_decide),
       cmocka_unit_test(partners_decide_against_keys_of_many_networks),
       cmocka_unit_test(node_remembers_initial_peers_and_partners),
+      cmocka_unit_test(peer_is_trusted_for_an_average_not_for_living),
       cmocka_unit_test(keys_of_one_network_are_one_vote),
       cmocka_unit_test(swarm_of_one_network_gets_its_state),
       cmocka_unit_test(undecided_joiner_says_so_once_and_waits),

@@ -13,7 +13,7 @@ typedef struct world {
   hv_dht *dht;
   hv_timer *due;         /* the last that was set to fire at once */
   hv_timer *pause;       /* set to fire after PAUSE_US */
-  hv_peer_id friend;     /* the peer that core knows to live */
+  hv_peer_id friend;     /* the peer that is trusted */
   hv_call *find, *store; /* under way */
   hv_status verdicts[FULL], ended;
   const hv_request *answered; /* the last one */
@@ -59,8 +59,8 @@ static void clear_timer(hv_env *env, hv_timer *timer) {
   (void)env, (void)timer;
 }
 
-static int is_friend(void *knower, const hv_peer_id *peer) {
-  return hv_peer_equal(&((world *)knower)->friend, peer);
+static hv_tier tier_of(void *tier_arg, const hv_peer_id *peer) {
+  return hv_peer_equal(&((world *)tier_arg)->friend, peer) ? HV_TIER_TRUSTED : HV_TIER_MET;
 }
 
 static void open_world(world *w, const hv_dht_config *config) {
@@ -74,8 +74,8 @@ static void open_world(world *w, const hv_dht_config *config) {
   env->reply = take_reply;
   env->timer_set = set_timer;
   env->timer_clear = clear_timer;
-  env->knows = is_friend;
-  env->knower = w;
+  env->tier = tier_of;
+  env->tier_arg = w;
   with.me = w->fake.me;
   assert_int_equal(hv_dht_new(env, &with, &w->dht), HV_OK);
   hv_dht_start(w->dht, NULL, 0);

@@ -11,7 +11,7 @@ enum { STREAMS = 64 };
 typedef struct world {
   fake_env fake;
   hv_parcels parcels;
-  hv_peer_id friend; /* the peer that core knows to live */
+  hv_peer_id friend; /* the peer that is trusted */
   hv_stream streams[STREAMS];
   size_t n;
 } world;
@@ -24,8 +24,8 @@ static void clear_timer(hv_env *env, hv_timer *timer) {
   (void)env, (void)timer;
 }
 
-static int is_friend(void *arg, const hv_peer_id *peer) {
-  return hv_peer_equal(&((world *)arg)->friend, peer);
+static hv_tier tier_of(void *arg, const hv_peer_id *peer) {
+  return hv_peer_equal(&((world *)arg)->friend, peer) ? HV_TIER_TRUSTED : HV_TIER_MET;
 }
 
 static void open_world(world *w) {
@@ -34,8 +34,8 @@ static void open_world(world *w) {
   w->fake.env.timer_set = set_timer;
   w->fake.env.timer_clear = clear_timer;
   w->friend = fake_peer(1000);
-  hv_parcels_init(&w->parcels, &w->fake.env, 16 * MIB, 32 * MIB, NULL, w);
-  w->parcels.knows = is_friend;
+  hv_parcels_init(&w->parcels, &w->fake.env, 16 * MIB, 32 * MIB, 16 * MIB, NULL, w);
+  w->parcels.tier = tier_of;
 }
 
 static void close_world(world *w) {
@@ -54,7 +54,7 @@ static int sends(world *w, hv_peer_id peer, uint64_t network, size_t size) {
 }
 
 /* Each of its peers is another one: keys cost nothing. */
-static void strangers_of_one_network_have_a_quarter(void **unused) {
+static void strangers_of_one_network_have_half_of_theirs(void **unused) {
   (void)unused;
   world w;
   uint64_t key = 1;
@@ -69,7 +69,7 @@ static void strangers_of_one_network_have_a_quarter(void **unused) {
   close_world(&w);
 }
 
-static void all_strangers_leave_half_to_known_peers(void **unused) {
+static void all_strangers_leave_the_rest_to_trusted_peers(void **unused) {
   (void)unused;
   world w;
   uint64_t key = 1;
@@ -83,14 +83,14 @@ static void all_strangers_leave_half_to_known_peers(void **unused) {
 }
 
 /* Private networks are not told apart, so each of their peers counts for itself. */
-static void private_strangers_and_known_peers_share_no_network(void **unused) {
+static void private_strangers_and_friends_share_no_network(void **unused) {
   (void)unused;
   world w;
   open_world(&w);
   for (uint64_t key = 1; key <= 12; key++)
     assert_true(sends(&w, fake_peer(key), 0, MIB));
   assert_true(sends(&w, w.friend, 7, 10 * MIB));
-  assert_true(sends(&w, fake_peer(50), 7, MIB)); /* the known peer does not count for its network */
+  assert_true(sends(&w, fake_peer(50), 7, MIB)); /* the trusted peer does not count for its network */
   close_world(&w);
 }
 
@@ -105,12 +105,25 @@ static void network_that_holds_nothing_may_send_a_large_one(void **unused) {
   close_world(&w);
 }
 
+static void strangers_have_less_than_a_trusted_peer(void **unused) {
+  (void)unused;
+  world w;
+  open_world(&w);
+  w.parcels.strange_max = 4 * MIB;
+  assert_false(sends(&w, fake_peer(1), 0, 4 * MIB)); /* and what it costs beside its bytes */
+  assert_true(sends(&w, fake_peer(1), 0, 3 * MIB));
+  assert_false(sends(&w, fake_peer(2), 0, MIB));
+  assert_true(sends(&w, w.friend, 0, 15 * MIB));
+  close_world(&w);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(strangers_of_one_network_have_a_quarter),
-      cmocka_unit_test(all_strangers_leave_half_to_known_peers),
-      cmocka_unit_test(private_strangers_and_known_peers_share_no_network),
+      cmocka_unit_test(strangers_of_one_network_have_half_of_theirs),
+      cmocka_unit_test(all_strangers_leave_the_rest_to_trusted_peers),
+      cmocka_unit_test(private_strangers_and_friends_share_no_network),
       cmocka_unit_test(network_that_holds_nothing_may_send_a_large_one),
+      cmocka_unit_test(strangers_have_less_than_a_trusted_peer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

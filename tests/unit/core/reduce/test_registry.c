@@ -12,7 +12,8 @@ typedef struct place {
   hv_allreduce_registry registry;
   hv_stream streams[STREAMS];
   size_t n, cancelled;
-  int sweeps; /* the timer is set */
+  hv_stream *ended; /* the last one that was cancelled */
+  int sweeps;       /* the timer is set */
 } place;
 
 static void timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
@@ -26,18 +27,18 @@ static void timer_clear(hv_env *env, hv_timer *timer) {
 }
 
 static void stream_cancel(hv_env *env, hv_stream *stream) {
-  (void)stream;
   ((place *)env)->cancelled++;
+  ((place *)env)->ended = stream;
 }
 
-static int knows_the_first_thousand(void *arg, const hv_peer_id *peer) {
+static hv_tier trusts_the_first_thousand(void *arg, const hv_peer_id *peer) {
   (void)arg;
   for (uint64_t i = 0; i < 1000; i++) {
     hv_peer_id friend = fake_peer(i);
     if (hv_peer_equal(peer, &friend))
-      return 1;
+      return HV_TIER_TRUSTED;
   }
-  return 0;
+  return HV_TIER_MET;
 }
 
 static void open_on(place *p, hv_mem *mem) {
@@ -87,11 +88,11 @@ static void one_peer_has_a_few_places_and_gets_them_back(void **state) {
   close_all(&p);
 }
 
-static void strangers_have_half_of_all_places_and_friends_the_rest(void **state) {
+static void untrusted_have_half_of_all_places_and_friends_the_rest(void **state) {
   (void)state;
   static place p;
   open_on(&p, NULL);
-  p.registry.knows = knows_the_first_thousand;
+  p.registry.tier = trusts_the_first_thousand;
   for (uint64_t i = 0; i < HV_ALLREDUCE_REGISTRY_OF_STRANGERS; i++)
     assert_non_null(comes(&p, 1000 + i));
   assert_null(comes(&p, 5000));
@@ -136,6 +137,63 @@ static void stream_with_many_empty_messages_is_cancelled(void **state) {
   close_all(&p);
 }
 
+/* ---- the bytes that wait ---- */
+
+enum { PAYLOAD = 4 << 20 };
+
+/* A key of that network opens a stream, and brings one payload. True: it is kept. */
+static int brings(place *p, uint64_t key, uint64_t network, hv_payload *payload) {
+  hv_msg msg = {.kind = HV_MSG_CHUNK};
+  p->streams[p->n].network = network;
+  hv_stream *stream = comes(p, key);
+  stream->on->data(stream, &(hv_event){.kind = HV_EVENT_STREAM_DATA, .stream = stream, .msg = &msg, .payload = payload});
+  return p->ended != stream;
+}
+
+static hv_payload *open_full(place *p) {
+  static uint8_t bytes[PAYLOAD];
+  open_on(p, NULL);
+  p->registry.tier = trusts_the_first_thousand;
+  return hv_payload_copy(&p->fake.mem, bytes, PAYLOAD);
+}
+
+static void one_network_keeps_a_quarter_of_the_waiting_bytes(void **state) {
+  (void)state;
+  static place p;
+  hv_payload *payload = open_full(&p);
+  uint64_t key = 1000;
+  while (brings(&p, key, 7, payload))
+    key++;
+  assert_int_equal(key - 1000, HV_ALLREDUCE_REGISTRY_ORIGIN_BYTES / PAYLOAD);
+  assert_int_equal(p.cancelled, 1);
+  assert_true(brings(&p, key, 8, payload));
+  assert_false(brings(&p, key, 7, payload));
+  hv_payload_release(payload);
+  close_all(&p);
+}
+
+/* Four networks fill all that untrusted peers may have: a fifth one gets its part, and a trusted peer does not count. */
+static void network_with_most_waiting_bytes_makes_way(void **state) {
+  (void)state;
+  static place p;
+  hv_payload *payload = open_full(&p);
+  uint64_t key = 1000;
+  for (uint64_t network = 1; network <= 4; network++)
+    while (brings(&p, key, network, payload))
+      key++;
+  assert_int_equal(p.registry.strange_bytes, HV_ALLREDUCE_REGISTRY_BYTES);
+  size_t before = p.cancelled;
+  for (int i = 0; i < 12; i++)
+    assert_true(brings(&p, key++, 5, payload));
+  assert_int_equal(p.cancelled - before, 12);
+  assert_true(brings(&p, 1, 5, payload)); /* kept, and not counted */
+  assert_int_equal(p.registry.strange_bytes, HV_ALLREDUCE_REGISTRY_BYTES);
+  assert_int_equal(p.cancelled - before, 12);
+  hv_payload_release(payload);
+  close_all(&p);
+  assert_int_equal(p.registry.strange_bytes, 0);
+}
+
 static void stream_with_a_forbidden_message_is_cancelled(void **state) {
   (void)state;
   static place p;
@@ -171,9 +229,11 @@ static void stream_without_memory_is_refused_or_cancelled(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_peer_has_a_few_places_and_gets_them_back),
-      cmocka_unit_test(strangers_have_half_of_all_places_and_friends_the_rest),
+      cmocka_unit_test(untrusted_have_half_of_all_places_and_friends_the_rest),
       cmocka_unit_test(stream_that_waits_too_long_is_cancelled),
       cmocka_unit_test(stream_with_many_empty_messages_is_cancelled),
+      cmocka_unit_test(one_network_keeps_a_quarter_of_the_waiting_bytes),
+      cmocka_unit_test(network_with_most_waiting_bytes_makes_way),
       cmocka_unit_test(stream_with_a_forbidden_message_is_cancelled),
       cmocka_unit_test(stream_without_memory_is_refused_or_cancelled),
   };

@@ -133,6 +133,64 @@ static void random_shares_are_never_faster_than_the_partition(void **state) {
   }
 }
 
+/* The time of the round with that limit of one member's share, over the time without it. */
+static double price(hv_partition_member *m, size_t n, double most) {
+  double share[64], time[2];
+  for (int limited = 0; limited < 2; limited++) {
+    for (size_t i = 0; i < n; i++)
+      m[i].most = limited ? most : 0;
+    assert_int_equal(hv_partition(m, n, 4000), HV_OK);
+    covers_every_chunk_once(m, n, 4000);
+    for (size_t i = 0; i < n; i++) {
+      share[i] = m[i].share;
+      assert_true(!limited || (share[i] <= most + 1e-9 && m[i].count <= ceil(most * 4000)));
+    }
+    time[limited] = slowest(m, n, share);
+  }
+  return time[1] / time[0];
+}
+
+/* One fast line and k slow ones: where all can own, the limit costs a quarter at most; where half can, a half. */
+static void limit_of_one_share_costs_a_star_little(void **state) {
+  (void)state;
+  for (size_t k = 2; k < 32; k++)
+    for (int half = 0; half < 2; half++) {
+      hv_partition_member m[64] = {peer(1e6)};
+      for (size_t i = 1; i <= 2 * k; i++)
+        m[i] = peer(1);
+      size_t n = 1 + (half ? 2 * k : k);
+      for (size_t i = k + 1; i < n; i++)
+        m[i].owns = 0;
+      hv_partition_crowd crowd = {.owners = 1 + k, .contributors = n, .both = 1 + k};
+      assert_int_equal(hv_partition_most(&crowd, 4000), 3000);
+      assert_in_range((int)(1000 * price(m, n, HV_PARTITION_MOST)), 999, half ? 1500 : 1250);
+    }
+}
+
+static void one_member_may_own_all_where_few_others_can(void **state) {
+  (void)state;
+  static const struct {
+    hv_partition_crowd crowd;
+    uint32_t chunks, most;
+  } cases[] = {
+      {{1, 9, 1}, 100, 100},
+      {{2, 2, 2}, 100, 100},
+      {{3, 3, 3}, 100, 75},
+      {{3, 6, 3}, 100, 75},
+      {{3, 7, 3}, 100, 100},
+      {{5, 2, 2}, 100, 100},
+      {{3, 1, 0}, 100, 75},
+      {{9, 9, 9}, 1, 1},
+      {{9, 9, 9}, 0, 0},
+      {{9, 9, 9}, 101, 76},
+      {{9, 9, 9}, 3, 3},
+      {{9, 9, 9}, 4, 3},
+      {{256, 256, 256}, UINT32_MAX, 3221225472u},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_int_equal(hv_partition_most(&cases[i].crowd, cases[i].chunks), cases[i].most);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(equal_peers_get_equal_spans),
@@ -142,6 +200,8 @@ int main(void) {
       cmocka_unit_test(partition_without_an_owner_is_an_error),
       cmocka_unit_test(small_and_empty_runs_are_partitioned),
       cmocka_unit_test(random_shares_are_never_faster_than_the_partition),
+      cmocka_unit_test(limit_of_one_share_costs_a_star_little),
+      cmocka_unit_test(one_member_may_own_all_where_few_others_can),
   };
   return cmocka_run_group_tests_name("partition", tests, NULL, NULL);
 }

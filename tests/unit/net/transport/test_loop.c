@@ -152,6 +152,52 @@ static void a_full_window_holds_the_sender_back_until_bytes_are_let_go(void **st
   real_stop(&b);
 }
 
+static void data_that_waits(hv_stream *stream, const hv_event *event) {
+  real_node *node = stream->owner;
+  if (node->n_kept == 0)
+    node->env->stream_wait(node->env, stream, 1);
+  data_and_remember(stream, event);
+}
+
+static void wait_no_more(real_node *node, void *arg) {
+  (void)arg;
+  node->env->stream_wait(node->env, last_opened, 0);
+}
+
+static int kept_one(real_node *node) {
+  return node->n_kept >= 1;
+}
+
+/* A round has not begun: of a peer that is not trusted hardly more than one message is read. Then it begins. */
+static void stream_that_waits_is_read_on_once_it_has_begun(void **state) {
+  (void)state;
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2, .keep = 1, .data = data_that_waits});
+  static uint8_t bytes[1 << 20];
+  hv_payload *payload = hv_payload_copy(&a.mem, bytes, sizeof bytes);
+  flow f = {.from = &a, .to = b.target, .payload = payload, .left = 40};
+  real_do(&a, flow_open, &f);
+  assert_true(real_wait(&b, kept_one, 10000));
+  nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+  pthread_mutex_lock(&b.lock);
+  assert_int_equal(b.n_kept, 1);
+  pthread_mutex_unlock(&b.lock);
+  real_do(&b, wait_no_more, NULL);
+  assert_true(real_wait(&b, kept_some, 10000));
+  pthread_mutex_lock(&b.lock);
+  b.keep = 0;
+  int n = b.n_kept;
+  b.n_kept = 0;
+  pthread_mutex_unlock(&b.lock);
+  for (int i = 0; i < n; i++)
+    hv_payload_release(b.kept[i]);
+  assert_true(real_wait(&b, all_there, 20000));
+  hv_payload_release(payload);
+  real_stop(&a);
+  real_stop(&b);
+}
+
 /* ---- what goes wrong ---- */
 
 static void a_refused_stream_ends_with_its_reason(void **state) {
@@ -642,6 +688,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(an_echo_comes_back),
       cmocka_unit_test(bulk_bytes_arrive_whole_and_in_place),
       cmocka_unit_test(a_full_window_holds_the_sender_back_until_bytes_are_let_go),
+      cmocka_unit_test(stream_that_waits_is_read_on_once_it_has_begun),
       cmocka_unit_test(a_refused_stream_ends_with_its_reason),
       cmocka_unit_test(call_to_a_closed_port_is_refused_with_the_address),
       cmocka_unit_test(another_key_than_expected_is_denied_naming_both),
