@@ -85,7 +85,12 @@ class Process:
         return [event for event in told if event["what"] == what]
 
     def wait_for(self, found, end):
-        """What `found` returns once it is true; ends the scene if that is not so by `end`, a time of the monotonic clock."""
+        """Waits until found() is true and returns it, or ends the scene.
+
+        Args:
+            found: Function whose result is true in the end.
+            end: Time of the monotonic clock at which the scene ends.
+        """
         while not (result := found()):
             if time.monotonic() > end or self.process.poll() is not None:
                 why = "did not do its part in time" if self.process.poll() is None else "ended"

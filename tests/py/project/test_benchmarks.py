@@ -210,7 +210,8 @@ def measure(of):
     subprocess.Popen([sys.executable, "-c", CHILD, "plain"], start_new_session=True)
     subprocess.Popen([sys.executable, "-c", INNER % CHILD], start_new_session=True)
     if sys.argv[1] == "waits":
-        run([sys.executable, "-c", "import os, time; open(%r, 'w').write(str(os.getpid())); time.sleep(600)" % sys.argv[2]])
+        program = "import os, time; open(%r, 'w').write(str(os.getpid())); time.sleep(600)"
+        run([sys.executable, "-c", program % sys.argv[2]])
     sys.stdin.readline()
 
 sys.exit(main(["x"], known={"x": types.SimpleNamespace(__doc__="x", GOALS={}, ROUNDS=1, measure=measure)}))
