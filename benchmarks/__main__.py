@@ -9,6 +9,7 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from benchmarks import peers, rows
+from benchmarks.ending import leaving_nothing
 from benchmarks.frame import BenchmarkError, Run, as_json, as_table
 
 
@@ -52,7 +53,8 @@ def main(arguments: Optional[List[str]] = None, known: Optional[Dict[str, Any]] 
             return 0
         row = known[options.row]
         run = Run(options.row, options.rounds or row.ROUNDS, say)
-        row.measure(run)
+        with leaving_nothing():
+            row.measure(run)
     except BenchmarkError as error:
         say(f"benchmarks: {error}")
         return 2

@@ -16,6 +16,7 @@ PEERS, MB, MBIT, EPOCHS = 4, 16, 100, 6
 HOMES = {"open": 0, "half": 2, "hub": PEERS}
 SIDE = 2000  # of a square of float32 that has 16 MB
 PORT = 31337
+LIMIT_S = 90  # of a scene, so that three of them end within five minutes
 
 
 def trainer(is_client, members):
@@ -83,11 +84,17 @@ class Process:
         told = [json.loads(line) for line in list(self.lines) if line.startswith("{")]
         return [event for event in told if event["what"] == what]
 
-    def wait_for(self, found, seconds):
-        end = time.monotonic() + seconds
+    def wait_for(self, found, end):
+        """Waits until found() is true and returns it, or ends the scene.
+
+        Args:
+            found: Function whose result is true in the end.
+            end: Time of the monotonic clock at which the scene ends.
+        """
         while not (result := found()):
             if time.monotonic() > end or self.process.poll() is not None:
-                sys.exit(f"a process of the scene said no more than: {''.join(self.lines[-3:])}")
+                why = "did not do its part in time" if self.process.poll() is None else "ended"
+                sys.exit(f"the scene failed: a process {why}; its last lines: {''.join(self.lines[-3:]) or 'none'}")
             time.sleep(0.02)
         return result
 
@@ -101,6 +108,7 @@ def scene(setup):
     import internet
 
     internet.enter()
+    end = time.monotonic() + LIMIT_S
     net = internet.Internet(MBIT)
     first, members = "", PEERS + (setup == "hub")
     if setup == "hub":
@@ -108,7 +116,7 @@ def scene(setup):
         words = [*net.inside("hub"), sys.executable, "-m", "hivemind_c.cli.hub", "--run_id", "bench", "--port", PORT]
         words += ["--identity", "/run/hub.key", "--history", "none", "--state_every", 10**6, "--bandwidth", MBIT]
         hub = Process(list(map(str, words)))
-        first = hub.wait_for(lambda: [line for line in list(hub.lines) if line.startswith("INITIAL_PEERS=")], 60)[0]
+        first = hub.wait_for(lambda: [line for line in list(hub.lines) if line.startswith("INITIAL_PEERS=")], end)[0]
         first = first.strip().partition("=")[2]
     trainers = []
     for number in range(PEERS):
@@ -118,19 +126,19 @@ def scene(setup):
         command = [sys.executable, "-W", "ignore", __file__, "trainer", str(int(is_client)), str(members)]
         trainers.append(Process([*net.inside(name), *command]))
     for one in trainers:
-        one.wait_for(lambda one=one: one.events("ready"), 120)
+        one.wait_for(lambda one=one: one.events("ready"), end)
     for one in trainers:
         one.process.stdin.write(first + "\n")
         one.process.stdin.flush()
         if not first:
-            at = one.wait_for(lambda one=one: one.events("listens"), 60)[0]["at"]
+            at = one.wait_for(lambda one=one: one.events("listens"), end)[0]["at"]
             first = next(address for address in at if "/127." not in address)
 
     def common(one):
         return [event for event in one.events("epoch") if event["common"]]
 
     for one in trainers:
-        one.wait_for(lambda one=one: len(common(one)) >= EPOCHS, 200)
+        one.wait_for(lambda one=one: len(common(one)) >= EPOCHS, end)
     # all wait for a round together, so its slowest member is its time; the first two measure the lines
     rounds = {}
     for one in trainers:

@@ -10,7 +10,7 @@ import os
 import sys
 
 from benchmarks.frame import column
-from benchmarks.hub_scene import HOMES, MB, MBIT, PEERS
+from benchmarks.hub_scene import HOMES, LIMIT_S, MB, MBIT, PEERS
 from benchmarks.programs import ROOT, run as run_program
 
 GOALS = {"open": 1 / 1.2, "half": 1 / 1.2, "hub": 1 / 1.2}
@@ -32,7 +32,7 @@ def line_s(setup):
 
 def turn(setup):
     env = {"PYTHONPATH": os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])}
-    return run_program([sys.executable, str(ROOT / "benchmarks" / "hub_scene.py"), setup], 280, env)
+    return run_program([sys.executable, str(ROOT / "benchmarks" / "hub_scene.py"), setup], LIMIT_S + 5, env)
 
 
 def measure(run):

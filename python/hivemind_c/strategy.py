@@ -32,6 +32,7 @@ from hivemind_c._lightning.schedulers import HiveMindScheduler
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures, log_epochs
 from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
+from hivemind_c.dht.options import limit
 from hivemind_c.node import Addresses
 from hivemind_c.optim import EpochRecord, GradScaler, Optimizer
 
@@ -147,7 +148,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         )
         if client_mode:
             self._optimizer_options["client_mode"] = True
-        self._patience = wait_timeout if bootstrap_timeout is None else bootstrap_timeout
+        patience = limit(bootstrap_timeout, "bootstrap_timeout")
+        self._patience = wait_timeout if patience is None else patience
         self._peers = bootstrap.initial_peers(initial_peers)
         self._dht_options = dict(
             host_maddrs=host_maddrs,

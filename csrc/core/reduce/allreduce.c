@@ -499,7 +499,8 @@ uint64_t hv_allreduce_link(const hv_allreduce *self) {
   uint64_t rates[HV_ROUND_MEMBERS_MAX] = {0};
   for (size_t i = 0; self->present && i < self->round.n_members; i++)
     rates[i] = self->present->shares[i] ? hv_share_rate(self->present->shares[i]) : 0;
-  return hv_gauge_link(rates, self->round.n_members);
+  uint64_t link = hv_gauge_link(rates, self->round.n_members);
+  return hv_gauge_seen(link, hv_allreduce_speed(self), self->round.members[self->round.me].count);
 }
 
 uint64_t hv_allreduce_speed(const hv_allreduce *self) {

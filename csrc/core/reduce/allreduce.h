@@ -104,8 +104,8 @@ uint32_t hv_allreduce_view(const hv_allreduce *self);
  * with equal stamps hold the same bits, and members of one view have equal stamps. Members with different stamps may still hold
  * the same bits. It is no digest: a malicious peer can forge it. */
 uint64_t hv_allreduce_stamp(const hv_allreduce *self);
-/* Bytes per second of this member's link, as the owners measured it (core/round/gauge.h). 0: not known, because the round was too
- * small or had more than one view. */
+/* Bytes per second of this member's link, as the owners and this member measured it (core/round/gauge.h). 0: not known, because the
+ * round was too small or had more than one view. */
 uint64_t hv_allreduce_link(const hv_allreduce *self);
 /* Bytes per second at which data arrived here in this round (core/util/flow.h). 0: not known, because it had more than one view. */
 uint64_t hv_allreduce_speed(const hv_allreduce *self);

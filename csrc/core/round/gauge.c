@@ -42,6 +42,12 @@ uint64_t hv_gauge_link(const uint64_t *rates, size_t n) {
   return sum < HV_GAUGE_MOST ? sum : HV_GAUGE_MOST;
 }
 
+uint64_t hv_gauge_seen(uint64_t link, uint64_t arrived, uint32_t count) {
+  int counts = count == 0 || count >= HV_GAUGE_SPAN;
+  uint64_t seen = counts && arrived > link ? arrived : link;
+  return seen < HV_GAUGE_MOST ? seen : HV_GAUGE_MOST;
+}
+
 uint64_t hv_gauge_blend(uint64_t before, uint64_t seen) {
   if (seen == 0 || (seen >= HV_GAUGE_MOST && before > HV_GAUGE_MOST))
     return before;

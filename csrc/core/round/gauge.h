@@ -1,4 +1,4 @@
-/* The speed of a member's link, measured by the owners that receive its first chunks.
+/* The speed of a member's link, measured by the owners that receive its first chunks, and by the member from all that arrives.
  *
  * Room: core; depends on no other module. reducer measures each sender and sends it the result once; allreduce combines the results
  * that this member received; average keeps them from round to round; match sends them to the host, which divides the spans by them.
@@ -19,6 +19,8 @@
 #define HV_GAUGE_LEAST (1u << 17) /* bytes; fewer measure round trips, not the link */
 #define HV_GAUGE_MOST 125000000u  /* bytes per second */
 #define HV_GAUGE_TIMES 4
+#define HV_GAUGE_SPAN                                                                                                              \
+  24u /* chunks of the smallest span whose owner counts arrivals; those of the owner's window arrive unanswered */
 
 /* One owner's measurement of one sender. */
 typedef struct hv_gauge {
@@ -33,6 +35,9 @@ uint64_t hv_gauge_rate(const hv_gauge *gauge);
 
 /* Bytes per second of a member's link, from the measurements of n owners (0: none). 0: no owner has measured it. */
 uint64_t hv_gauge_link(const uint64_t *rates, size_t n);
+/* Bytes per second of a link that the owners measured as `link` (0: not known) and over which `arrived` bytes per second came to a
+ * member with a span of `count` chunks. */
+uint64_t hv_gauge_seen(uint64_t link, uint64_t arrived, uint32_t count);
 /* The new estimate from the new measurement and the one before (0: not known). */
 uint64_t hv_gauge_blend(uint64_t before, uint64_t seen);
 

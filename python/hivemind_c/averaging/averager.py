@@ -35,6 +35,7 @@ from hivemind_c.averaging.tensors import CHUNK_VALUES_MAX, LentTensors
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht import DHT
+from hivemind_c.dht.options import limit
 from hivemind_c.dht.values import get_dht_time
 from hivemind_c.node import Node
 from hivemind_c.p2p import PeerID
@@ -136,7 +137,9 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         self._client_mode = dht.client_mode if client_mode is None else bool(client_mode)
         check_modes(dht.client_mode, self._client_mode, self._auxiliary)
         stall = stall_of(next_chunk_timeout, sender_timeout, reducer_timeout, allreduce_timeout)
-        self._state_compression, self._declare_state_period = state_compression, declare_state_period
+        self._state_compression = state_compression
+        self._declare_state_period = seconds(declare_state_period, "declare_state_period")
+        limit(shutdown_timeout, "shutdown_timeout")
         self._allow_state_sharing = (
             not (self._client_mode or auxiliary) if allow_state_sharing is None else bool(allow_state_sharing)
         )

@@ -136,7 +136,8 @@ class Service:
             for address in same_key(self._dht.peer_id, self._dht.get_visible_maddrs(), options.initial_peers):
                 logger.warning(
                     "the initial peer %s has the key of this hub, which does not ask it: if it is another hub, give "
-                    "one of both another --identity, because peers take two hubs with one key for one",
+                    "one of both another --identity, because peers take two hubs with one key for one; without another "
+                    "initial peer this hub is alone until a peer joins it",
                     address,
                 )
             self.join = "INITIAL_PEERS=" + ",".join(reachable(self._dht.get_visible_maddrs()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import time
 from typing import Any, Awaitable, Callable, Iterable, Optional, Tuple, TypeVar, Union
@@ -33,6 +34,7 @@ from hivemind_c.p2p import Multiaddr, PeerID
 logger = logging.getLogger("hivemind_c.dht")
 Result = TypeVar("Result")
 
+CALM_S = 30.0  #: without a failure, after which the next one is a warning again
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 # the network's doing: told in the log when it begins, and answered with False or None
 _MISSED = {"UNREACHABLE", "TIMEOUT"}
@@ -74,7 +76,7 @@ class DHT:
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         authorizer: Not supported: a value other than None is an error.
-        **options: Other options of hivemind: no_listen is client_mode, and the rest has no effect.
+        **options: Other options of hivemind: no_listen is client_mode, nat_port_map is open_port, others do nothing.
     """
 
     @hides_options
@@ -113,7 +115,8 @@ class DHT:
         authorizer: Any = None,
         **options: Any,
     ):
-        client_mode = options_of.check(options, OPTIONS) or client_mode
+        dials_out, opens = options_of.check(options, OPTIONS)
+        client_mode = dials_out or client_mode
         self.num_workers, self.kwargs = num_workers, options
         if authorizer is not None:
             raise NotImplementedError(
@@ -127,17 +130,18 @@ class DHT:
                 "ignoring use_relay: peers connect to each other directly; a peer that others cannot reach uses "
                 "client_mode=True"
             )
-        self._troubled = False
+        self._troubled_at = -math.inf  # when a question failed for want of others
         self._pending = check_validators(record_validators)
         self._validators, self._runner = Validators(), Runner()
         self._client_mode = bool(client_mode)
         self._initial_peers = _texts(initial_peers, "initial_peers")
         self._ensure, self._shutdown_timeout, self._startup_timeout = (
             ensure_bootstrap_success,
-            shutdown_timeout,
+            options_of.limit(shutdown_timeout, "shutdown_timeout") or 0.0,
             startup_timeout,
         )
-        self._bootstrap_timeout = wait_timeout if bootstrap_timeout is None else bootstrap_timeout
+        patience = options_of.limit(bootstrap_timeout, "bootstrap_timeout")
+        self._bootstrap_timeout = wait_timeout if patience is None else patience
         self._node = Node(
             None if client_mode else host_maddrs,
             initial_peers=self._initial_peers,
@@ -146,7 +150,7 @@ class DHT:
             client_mode=self._client_mode,
             start=False,
             keep_file_limit=keep_file_limit,
-            open_port=open_port,
+            open_port=open_port and opens,
             dht=dict(
                 bucket_size=bucket_size,
                 num_replicas=num_replicas,
@@ -326,7 +330,6 @@ class DHT:
     def _stored(self, future: Future, timeout: Optional[float], key: DHTKey) -> bool:
         try:
             stored = future.result(timeout) > 0
-            self._troubled = False
             return stored
         except HivemindError as error:
             if not future.done() or error.status != "EXISTS" and error.status not in _MISSED:
@@ -338,7 +341,6 @@ class DHT:
     def _got(self, future: Future, timeout: Optional[float], key: DHTKey) -> Optional[ValueWithExpiration]:
         try:
             records = future.result(timeout)
-            self._troubled = False
         except HivemindLookupError:
             return None
         except HivemindError as error:
@@ -362,10 +364,11 @@ class DHT:
         return ValueWithExpiration(found, max(entry.expiration_time for entry in found.values()))
 
     def _tell(self, text: str) -> None:
-        """Once, until something works again; the first of a swarm is alone for a while, and that is no news."""
-        alone = not self._initial_peers and not self._client_mode
-        logger.log(logging.DEBUG if alone or self._troubled else logging.WARNING, "%s", text)
-        self._troubled = True
+        """Once, until nothing fails for CALM_S; the first of a swarm is alone for a while, and that is no news."""
+        alone, now = not self._initial_peers and not self._client_mode, time.monotonic()
+        # a record that this node keeps itself is found between two that others keep
+        known, self._troubled_at = now - self._troubled_at < CALM_S, now
+        logger.log(logging.DEBUG if alone or known else logging.WARNING, "%s", text)
 
     # ---- extensions ----
 
@@ -414,10 +417,4 @@ def _wait(reply: DHTFuture[Result]) -> Result:
 
 
 def _ms(seconds: Optional[float], name: str) -> int:
-    if seconds is None:
-        return 0
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name} must be a number of seconds, not {seconds!r}")
-    if not 0 <= seconds <= 86400:
-        raise ValueError(f"{name} must be from 0 to 86400 seconds, not {seconds!r}")
-    return round(seconds * 1000)
+    return round((options_of.limit(seconds, name) or 0) * 1000)

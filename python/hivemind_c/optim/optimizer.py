@@ -11,6 +11,7 @@ from hivemind_c import _notebook, _stderr
 from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
+from hivemind_c.dht.options import limit
 from hivemind_c.optim import legacy_arguments, options
 from hivemind_c.optim.belief import Belief
 from hivemind_c.optim.buffer_source import Given
@@ -152,9 +153,9 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
         self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
-        self.verbose, self.shutdown_timeout, self.on_epoch = verbose, shutdown_timeout, options.on_epoch(on_epoch)
-        if verbose:
-            _stderr.show(logging.INFO)
+        self.on_epoch = options.on_epoch(on_epoch)
+        self.shutdown_timeout = limit(shutdown_timeout, "shutdown_timeout") or 0.0
+        self._set_verbose(verbose)
         _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))
@@ -183,6 +184,11 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self._init_as_torch()
         _notebook.made_here(self)
+
+    def _set_verbose(self, verbose: bool) -> None:
+        self.verbose = verbose
+        if verbose:
+            _stderr.show(logging.INFO)
 
     def _is_in_the_way(self, other: Any) -> bool:
         """True if the other one trains this run on this DHT."""

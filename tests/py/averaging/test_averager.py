@@ -356,6 +356,7 @@ def test_a_step_that_failed_anyway_says_why_it_did(swarm):
         ([torch.zeros(3)], {"min_vector_size": -1}, "min_vector_size"),
         ([torch.zeros(3)], {"min_vector_size": 1.5}, "min_vector_size"),
         ([torch.zeros(3)], {"request_timeout": 0}, "request_timeout"),
+        ([torch.zeros(3)], {"declare_state_period": -1}, "declare_state_period must be more than 0"),
         ([torch.zeros(3)], {"prefix": ""}, "prefix"),
         ([torch.zeros(3)], {"sender_timeout": 5, "reducer_timeout": 2}, "reducer_timeout of 2 s is shorter"),
         ([torch.zeros(3)], {"sender_timeout": 1, "next_chunk_timeout": 5}, "next_chunk_timeout of 5 s is longer"),

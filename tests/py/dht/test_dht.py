@@ -16,6 +16,7 @@ import pytest
 
 import hivemind_c
 from hivemind_c import DHT, HivemindConnectionError, HivemindError, HivemindPermissionError, HivemindTimeoutError, HivemindValueError, get_dht_time
+from hivemind_c.dht import dht as dht_module
 from hivemind_c.dht import DHTID, DHTNode, RecordValidatorBase, SignatureValidator, ValueWithExpiration, options
 from hivemind_c.dht.values import DEPTH_MAX, pack, unpack
 from support import HERE, PATIENCE, PATIENT, at_best, eventually, files, free_port, resident, threads
@@ -276,6 +277,10 @@ def test_unknown_and_missing_arguments_are_type_errors():
         (dict(cache_size=2**70), ValueError, "cache_records"),
         (dict(wait_timeout="long"), TypeError, "wait_timeout"),
         (dict(blacklist_time=-1), ValueError, "blacklist_time"),
+        (dict(shutdown_timeout=-1), ValueError, "shutdown_timeout must be from 0 to 86400 seconds, not -1"),
+        (dict(bootstrap_timeout=-0.5), ValueError, "bootstrap_timeout must be from 0 to 86400 seconds, not -0.5"),
+        (dict(bootstrap_timeout=float("nan")), ValueError, "bootstrap_timeout must be from 0"),
+        (dict(shutdown_timeout="long"), TypeError, "shutdown_timeout must be a number of seconds"),
         (dict(authorizer=object()), NotImplementedError, "authorizer"),
         (dict(record_validators=[object()]), TypeError, "RecordValidatorBase"),
         (dict(host_maddrs="/ip4/127.0.0.1/tcp/nowhere"), HivemindValueError, "nowhere"),
@@ -291,6 +296,18 @@ def test_unsupported_options_are_warned_of(dht, caplog):
     dht(use_ipfs=True, use_relay=True, daemon=False, num_workers=1, parallel_rpc=3, cache_size=10, cache_locally=False, cache_nearest=0, refresh_timeout=60.0)
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2
     assert "IPFS" in caplog.text and "client_mode=True" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "given, opens", [({}, 1), ({"nat_port_map": True}, 1), ({"nat_port_map": None}, 1), ({"nat_port_map": False}, 0)]
+)
+@pytest.mark.parametrize("open_port", [True, False])
+def test_nat_port_map_is_open_port(caplog, monkeypatch, given, opens, open_port):
+    seen = []
+    node = dht_module.Node
+    monkeypatch.setattr(dht_module, "Node", lambda *words, **more: seen.append(more["open_port"]) or node(*words, **more))
+    DHT(start=False, open_port=open_port, **given)
+    assert seen == [open_port and bool(opens)] and "no effect" not in caplog.text
 
 
 # ---- beginning and ending ----

@@ -6,6 +6,8 @@ import pathlib
 import re
 import shlex
 import shutil
+import subprocess
+import time
 
 import pytest
 from hubs import HUB, Hub, Process
@@ -27,6 +29,39 @@ def test_unit_starts_the_hub_with_options_that_it_has():
     assert program.endswith("/hivemind-hub") and options.run_id == ["my_run"]
     state = f"/var/lib/{unit['Service']['StateDirectory']}"
     assert options.checkpoints.startswith(state) and unit["Service"]["Environment"] == f"XDG_STATE_HOME={state}"
+
+
+#: settings of systemd that the unit may have, by section: all of them are those of systemd 252 and later
+SETTINGS = {
+    "Unit": {"Description", "Wants", "After"},
+    "Service": {"EnvironmentFile", "Environment", "ExecStart", "Restart", "RestartSec", "DynamicUser", "StateDirectory"}
+    | {"LimitNOFILE", "NoNewPrivileges", "ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices"}
+    | {"RestrictAddressFamilies", "MemoryDenyWriteExecute"},
+    "Install": {"WantedBy"},
+}
+
+
+def test_unit_has_only_settings_of_systemd():
+    section, seen = None, set()
+    for line in (ROOT / "packaging/hivemind-hub.service").read_text().splitlines():
+        if header := re.fullmatch(r"\[(\w+)\]", line):
+            section = header[1]
+        elif line and not line.startswith("#"):
+            name, equals, value = line.partition("=")
+            assert name in SETTINGS[section] and equals and value and (section, name) not in seen, line
+            seen.add((section, name))
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="without systemd the test above checks the settings")
+def test_systemd_takes_the_unit(tmp_path):
+    text = (ROOT / "packaging/hivemind-hub.service").read_text()
+    assert "ExecStart=/opt/hivemind/bin/hivemind-hub " in text
+    unit = tmp_path / "hivemind-hub.service"
+    unit.write_text(text.replace("/opt/hivemind/bin/hivemind-hub ", f"{shutil.which('true')} "))
+    taken = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert taken.returncode == 0 and not taken.stderr
+    unit.write_text(unit.read_text().replace("PrivateTmp=yes", "PrivateTmpp=yes"))
+    assert "PrivateTmpp" in subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True).stderr
 
 
 def test_image_starts_the_hub_without_torch():
@@ -82,7 +117,11 @@ def test_hub_says_that_an_initial_peer_has_its_key(started, tmp_path):
     assert first.address
     shutil.copy(tmp_path / "a/hub.key", tmp_path / "b/hub.key")
     second = started(Hub(tmp_path / "b", "--initial_peers", first.address))
-    assert "give one of both another --identity" in second.has_logged("has the key of this hub")
+    said = second.has_logged("has the key of this hub")
+    assert "give one of both another --identity" in said and "alone until a peer joins it" in said
+    second.has_logged("nobody could be asked")
+    time.sleep(3)  # it asks several times a second, and finds the records that it keeps itself
+    assert sum("nobody could be asked" in line for line in second.log) == 1
 
 
 def test_hub_in_its_own_list_of_peers_is_no_other_hub():

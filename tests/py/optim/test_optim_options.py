@@ -44,6 +44,7 @@ REFUSED = {
     "a batch of nothing": (dict(batch_size_per_step=0), ValueError, "batch_size_per_step must be 1 or more"),
     "no time": (dict(averaging_timeout=0), ValueError, "averaging_timeout must be more than 0"),
     "no time for a group": (dict(matchmaking_time=0), ValueError, "^matchmaking_time must be more than 0 seconds, not 0$"),
+    "less than no time at the end": (dict(shutdown_timeout=-1), ValueError, "shutdown_timeout must be from 0 to 86400 seconds"),
     "no time after matchmaking": (dict(averaging_timeout=5, matchmaking_time=10), ValueError, "leaves no time for averaging"),
     "time as a text": (dict(matchmaking_time="5"), TypeError, "a number of seconds"),
     "no chunk's time": (dict(next_chunk_timeout=-1), ValueError, "next_chunk_timeout must be more"),

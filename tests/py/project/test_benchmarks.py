@@ -2,8 +2,10 @@
 
 import json
 import random
+import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -194,3 +196,45 @@ def test_a_program_is_run_and_read():
 def test_a_program_that_fails_is_told(command, said):
     with pytest.raises(BenchmarkError, match=said):
         run_program(command, timeout_s=1 if "sleep" in command[-1] else 60)
+
+
+#: a row whose turn starts a process in a session of its own, which starts another one
+LEAVING = """
+import subprocess, sys, types
+from benchmarks.__main__ import main
+from benchmarks.programs import run
+
+CHILD = "import os, sys, time; print(*sys.argv[1:], os.getpid(), flush=True); time.sleep(600)"
+INNER = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', %r, 'inner'], start_new_session=True).wait()"
+def measure(of):
+    subprocess.Popen([sys.executable, "-c", CHILD, "plain"], start_new_session=True)
+    subprocess.Popen([sys.executable, "-c", INNER % CHILD], start_new_session=True)
+    if sys.argv[1] == "waits":
+        program = "import os, time; open(%r, 'w').write(str(os.getpid())); time.sleep(600)"
+        run([sys.executable, "-c", program % sys.argv[2]])
+    sys.stdin.readline()
+
+sys.exit(main(["x"], known={"x": types.SimpleNamespace(__doc__="x", GOALS={}, ROUNDS=1, measure=measure)}))
+"""
+
+
+def is_alive(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes without a parent are adopted on Linux")
+@pytest.mark.parametrize("ends, code", [(None, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, None)])
+def test_no_process_of_a_row_outlives_it(tmp_path, ends, code):
+    ran = tmp_path / "ran"
+    command = [sys.executable, "-c", LEAVING, "ends" if ends is None else "waits", ran]
+    row = subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, text=True)
+    started = dict(row.stdout.readline().split() for _ in range(2))
+    assert set(started) == {"plain", "inner"}
+    while ends is not None and not (ran.exists() and ran.read_text()):
+        time.sleep(0.02)
+    pids = [*started.values(), *([ran.read_text()] if ends is not None else [])]
+    assert all(map(is_alive, pids))
+    row.communicate("\n", timeout=60) if ends is None else row.send_signal(ends)
+    assert row.wait(60) == code if code is not None else row.wait(60) != 0
+    assert not any(map(is_alive, pids))

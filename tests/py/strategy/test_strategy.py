@@ -132,6 +132,11 @@ def test_a_step_without_a_loss_counts_for_nothing():
 # ---- what is refused, and what to write instead ----
 
 
+def test_negative_bootstrap_timeout_is_refused():
+    with pytest.raises(ValueError, match="bootstrap_timeout must be from 0 to 86400 seconds, not -1"):
+        HivemindStrategy(32, host_maddrs=HERE, bootstrap_timeout=-1)
+
+
 def test_accumulate_grad_batches_is_refused_with_a_remedy():
     with pytest.raises(misconfigured(), match="choose target_batch_size instead"):
         fit(alone(), accumulate_grad_batches=2)

@@ -49,6 +49,17 @@ static void rates_of_owners_add_up_and_a_lie_adds_little(void **unused) {
   assert_int_equal(hv_gauge_link(all_lie, 3), HV_GAUGE_MOST);
 }
 
+static void arrivals_raise_the_rate_if_the_span_is_long_enough(void **unused) {
+  (void)unused;
+  assert_int_equal(hv_gauge_seen(3 * MBIT, 10 * MBIT, HV_GAUGE_SPAN), 10 * MBIT);
+  assert_int_equal(hv_gauge_seen(3 * MBIT, 10 * MBIT, 0), 10 * MBIT); /* only averages came, in return for its values */
+  assert_int_equal(hv_gauge_seen(3 * MBIT, 10 * MBIT, HV_GAUGE_SPAN - 1), 3 * MBIT);
+  assert_int_equal(hv_gauge_seen(0, 10 * MBIT, 1), 0);
+  assert_int_equal(hv_gauge_seen(10 * MBIT, 3 * MBIT, HV_GAUGE_SPAN), 10 * MBIT);
+  assert_int_equal(hv_gauge_seen(0, 0, HV_GAUGE_SPAN), 0);
+  assert_int_equal(hv_gauge_seen(3 * MBIT, UINT64_MAX, HV_GAUGE_SPAN), HV_GAUGE_MOST);
+}
+
 static void measured_rate_starts_from_the_stated_one(void **unused) {
   (void)unused;
   assert_int_equal(hv_gauge_blend(0, 100), 100);
@@ -81,6 +92,7 @@ int main(void) {
       cmocka_unit_test(chunks_that_lay_ready_give_no_rate),
       cmocka_unit_test(too_few_bytes_give_no_rate),
       cmocka_unit_test(rates_of_owners_add_up_and_a_lie_adds_little),
+      cmocka_unit_test(arrivals_raise_the_rate_if_the_span_is_long_enough),
       cmocka_unit_test(measured_rate_starts_from_the_stated_one),
       cmocka_unit_test(similar_rates_are_levelled_and_none_exceeds_four_times),
   };
