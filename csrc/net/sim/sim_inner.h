@@ -353,7 +353,6 @@ hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
 void sim_stream_end(hv_env *env, hv_stream *stream);
 void sim_stream_cancel(hv_env *env, hv_stream *stream);
 void sim_stream_pace(hv_env *env, hv_stream *stream, uint64_t rate);
-void sim_stream_wait(hv_env *env, hv_stream *stream, int waits);
 void sim_stream_arrives(sim_end *end);                       /* SIM_ARRIVE */
 void sim_stream_credit(sim_end *end);                        /* SIM_CREDIT */
 void sim_stream_leaves(sim_end *end);                        /* SIM_LEAVE */

@@ -345,11 +345,6 @@ void sim_stream_pace(hv_env *env, hv_stream *stream, uint64_t rate) {
   pump(end);
 }
 
-/* Its windows are the same for all streams. */
-void sim_stream_wait(hv_env *env, hv_stream *stream, int waits) {
-  (void)env, (void)stream, (void)waits;
-}
-
 static void take_on(sim_end *end, sim_segment *segment) {
   end->taken += segment->cost;
   if (end->asking) {
