@@ -1,6 +1,7 @@
 """4 peers average 256 MB of float32 with TLS: on this tree's gRPC, and on the one inside a wheel of this project
 
-GRPC_WHEEL is the wheel, which `make grpc && make wheel` put into dist/. The ratio `grpc` is the round on this tree's gRPC (Debian's 1.51) to that on the wheel's.
+GRPC_WHEEL is the wheel, which `make grpc && make wheel` put into dist/.
+The ratio `grpc` is the round on this tree's gRPC (Debian's 1.51) to that on the wheel's.
 The rest as in `allreduce`, with its ALLREDUCE_MB, ALLREDUCE_PEERS and ALLREDUCE_TIMES.
 """
 

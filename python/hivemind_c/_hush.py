@@ -6,7 +6,7 @@ _NAME = "GRPC_VERBOSITY"
 _asked = _NAME in os.environ
 os.environ.setdefault(_NAME, "NONE")
 try:
-    import _hivemind_c as core  # noqa: F401
+    import _hivemind_c  # noqa: F401
 finally:
     if not _asked:
         del os.environ[_NAME]

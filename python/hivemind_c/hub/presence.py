@@ -9,6 +9,7 @@ import platform
 from typing import Any, Deque
 
 import _hivemind_c
+from _hivemind_c import HivemindError
 
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import News, ask, key_of, read_all, subkey_of, write_news
@@ -66,7 +67,12 @@ class Presence:
 
     def _look_for_a_twin(self) -> None:
         """Says once that another process has this hub's key: a record since the start that is not of this hub."""
-        for peer, news, _ in read_all(self._run_id, self._key, ask(self._dht, self._key).result(REPLY_S)):
+        try:
+            found = ask(self._dht, self._key).result(REPLY_S)
+        except (HivemindError, TimeoutError) as error:  # the record is stored all the same
+            logger.debug("%s: could not look for a hub with the same key: %s", self._run_id, error)
+            return
+        for peer, news, _ in read_all(self._run_id, self._key, found):
             if peer == self._dht.peer_id and news.time > self._began and news.time not in self._times:
                 self._warned = True
                 logger.error(

@@ -1,6 +1,7 @@
 """Two hubs with copies of one key: the one that reads the other's record says so, and a hub alone says nothing."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,3 +54,20 @@ def test_hub_that_starts_again_finds_no_twin(swarm, caplog):
     tell_in_turns(Presence(hub, RUN))
     tell_in_turns(Presence(hub, RUN))
     assert errors(caplog) == []
+
+
+def test_record_is_stored_when_the_look_fails():
+    stored, asked = [], []
+
+    def late(seconds):
+        asked.append(seconds)
+        raise TimeoutError("nobody answered")
+
+    node = SimpleNamespace(dht_store=lambda *record: stored.append(record))
+    dht = SimpleNamespace(
+        peer_id="12D3KooW",
+        get=lambda *_, **__: SimpleNamespace(result=late),
+        _node=SimpleNamespace(_started=lambda: node),
+    )
+    tell_in_turns(Presence(dht, RUN))
+    assert asked and len(stored) == 2 * LOOK_EVERY + 1

@@ -65,6 +65,14 @@ static size_t fill(desk *d, hv_caller_kind kind, size_t n, uint8_t peer, uint8_t
   return taken;
 }
 
+/* Opens all streams that these peers of one tier get, each in a network of its own; returns their number. */
+static size_t fill_peers(desk *d, uint8_t first, uint8_t end, hv_tier tier) {
+  size_t taken = 0;
+  for (uint8_t peer = first; peer < end; peer++)
+    taken += fill(d, HV_CALLER_STREAMS, 1, peer, peer, tier);
+  return taken;
+}
+
 static void a_peer_has_its_limit_of_each_kind(void **state) {
   (void)state;
   desk *d = desk_open();
@@ -164,13 +172,9 @@ static void met_keys_of_one_network_share_its_limit(void **state) {
 static void an_eighth_is_kept_for_trusted_peers(void **state) {
   (void)state;
   desk *d = desk_open();
-  size_t strange = 0, met = 0, trusted = 0;
-  for (uint8_t peer = 0; peer < 20; peer++)
-    strange += fill(d, HV_CALLER_STREAMS, 1, peer, peer, HV_TIER_STRANGER);
-  for (uint8_t peer = 20; peer < 40; peer++)
-    met += fill(d, HV_CALLER_STREAMS, 1, peer, peer, HV_TIER_MET);
-  for (uint8_t peer = 40; peer < 50; peer++)
-    trusted += fill(d, HV_CALLER_STREAMS, 1, peer, peer, HV_TIER_TRUSTED);
+  size_t strange = fill_peers(d, 0, 20, HV_TIER_STRANGER);
+  size_t met = fill_peers(d, 20, 40, HV_TIER_MET);
+  size_t trusted = fill_peers(d, 40, 50, HV_TIER_TRUSTED);
   assert_int_equal(strange, HV_LOOP_STREAMS_MAX - HV_LOOP_STREAMS_MAX / 4);
   assert_int_equal(met, HV_LOOP_STREAMS_MAX / 8);
   assert_int_equal(trusted, HV_LOOP_STREAMS_MAX / 8);
@@ -208,11 +212,8 @@ static void slips_make_way_for_no_lower_tier(void **state) {
 static void a_quarter_is_kept_from_strangers(void **state) {
   (void)state;
   desk *d = desk_open();
-  size_t strange = 0, known = 0;
-  for (uint8_t peer = 0; peer < 20; peer++)
-    strange += fill(d, HV_CALLER_STREAMS, 1, peer, peer, HV_TIER_STRANGER);
-  for (uint8_t peer = 20; peer < 30; peer++)
-    known += fill(d, HV_CALLER_STREAMS, 1, peer, peer, HV_TIER_TRUSTED);
+  size_t strange = fill_peers(d, 0, 20, HV_TIER_STRANGER);
+  size_t known = fill_peers(d, 20, 30, HV_TIER_TRUSTED);
   assert_int_equal(strange, HV_LOOP_STREAMS_MAX - HV_LOOP_STREAMS_MAX / 4);
   assert_int_equal(known, HV_LOOP_STREAMS_MAX / 4);
   desk_close(d);
@@ -247,8 +248,7 @@ static void the_oldest_of_the_largest_crowd_makes_way(void **state) {
 static void newcomer_is_refused_where_nobody_greets(void **state) {
   (void)state;
   desk *d = desk_open();
-  for (uint8_t peer = 0; peer < 20; peer++)
-    fill(d, HV_CALLER_STREAMS, 1, peer, peer, HV_TIER_STRANGER);
+  fill_peers(d, 0, 20, HV_TIER_STRANGER);
   result r = take(d, HV_CALLER_STREAMS, 1, 200, 200, HV_TIER_STRANGER);
   assert_true(!r.taken && !r.goes);
   desk_close(d);
