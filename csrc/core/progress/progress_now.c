@@ -61,25 +61,24 @@ static double now_least(double a, double b) {
   return a < b ? a : b;
 }
 
-/* True if a view holds no other contributor, so the own report is all there is. */
-static int alone(const hv_progress_view *view) {
-  return view->tally.n <= (size_t)(view->mine != 0);
+static size_t others(const hv_progress_view *view) {
+  return view->tally.n - (view->mine && view->tally.n);
 }
 
 void hv_progress_now(const hv_progress_view *view, const hv_progress_own *own, const hv_progress_terms *terms, uint64_t now_us,
                      hv_progress_figures *out) {
   const hv_tally *t = &view->tally;
   uint64_t age_us = now_us > view->at_us ? now_us - view->at_us : 0, most_us = 2000 * (uint64_t)terms->max_refresh_ms;
-  double others = t->others_samples + t->others_speed * (double)now_least((double)age_us, (double)most_us) * 1e-6;
-  *out = (hv_progress_figures){.next_us = view->next_us, .n_peers = t->n, .n_clients = t->n_clients};
-  if (alone(view)) {
+  double theirs = t->others_samples + t->others_speed * (double)now_least((double)age_us, (double)most_us) * 1e-6;
+  /* this contributor may have begun or ended to report since the view was made */
+  *out = (hv_progress_figures){.next_us = view->next_us, .n_peers = others(view) + (own->any != 0), .n_clients = t->n_clients};
+  if (!others(view)) {
     out->epoch = own->epoch;
     out->samples = own_samples(own, own->epoch);
     out->speed = own->speed;
-    out->n_peers = own->any != 0;
   } else {
     out->epoch = t->epoch;
-    out->samples = others + now_least(own_samples(own, t->epoch), view->mine ? t->most_samples : HV_REPORT_SAMPLES_MAX);
+    out->samples = theirs + now_least(own_samples(own, t->epoch), view->mine ? t->most_samples : HV_REPORT_SAMPLES_MAX);
     out->speed =
         t->others_speed + (own->epoch >= t->epoch ? now_least(own->speed, view->mine ? t->most_speed : HV_REPORT_SPEED_MAX) : 0);
   }
