@@ -162,13 +162,8 @@ class Transition:
     def _average_gradients(self) -> None:
         optimizer, control = self.optimizer, self.optimizer.group_search.take_gradient_control(self.epoch)
         if control is None:
-            self.is_empty = self._has_nothing()
-            if self.is_empty:
-                logger.warning(
-                    "epoch %d: no peer averages with this one, so it stays in this epoch, having no gradient of "
-                    "its own to step with",
-                    self.epoch,
-                )
+            if self._has_nothing():
+                self._stay()
             return
         if self.gradients.drop_if_not_finite():
             logger.warning(
@@ -206,6 +201,9 @@ class Transition:
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             return
         self.was_group_of_one = self.gradients.was_alone()
+        if self.was_group_of_one and self._has_nothing():
+            self._stay()
+            return
         self.averaged = not self.was_group_of_one
         if self.averaged:
             optimizer.setups.has_averaged()
@@ -216,6 +214,15 @@ class Transition:
         self._look_at(members.values())
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
+
+    def _stay(self) -> None:
+        """The epoch continues: there is no group, or nobody else is in it."""
+        self.is_empty = True
+        logger.warning(
+            "epoch %d: no peer averages with this one, so it stays in this epoch, having no gradient of its own to "
+            "step with",
+            self.epoch,
+        )
 
     def _has_nothing(self) -> bool:
         """True if this peer has nothing to step with, and has not counted the epoch yet."""

@@ -223,19 +223,20 @@ def counts_a_little(one):
     return True
 
 
-@pytest.mark.parametrize("searches", [True, False])
-def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog, searches):
+@pytest.mark.parametrize("way", ["searches", "has searched", "is a group of one"])
+def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog, way):
     """The swarm seems to have all samples, as it does for a while when its trainers pause; the joiner has none."""
+    more = {"averager_opts": {"min_group_size": 1}} if way == "is a group of one" else {}
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32)
     old = [peer(0, **run), peer(1, **run)]
     train_together(old, 2)
     old[0].optimizer.state_averager.share_state(2)
-    late = peer(2, network(seed=9), **run, matchmaking_time=0.5, averaging_timeout=1.0)
+    late = peer(2, network(seed=9), **run, matchmaking_time=0.5, averaging_timeout=1.0, **more)
     ghost = hivemind.ProgressTracker(dhts[3], run["run_id"], 32, start=True)
     ghost.report_local_progress(2, 1000)
     assert eventually(lambda: late.optimizer.tracker.global_progress.samples_accumulated >= 32)
     group_search = late.optimizer.group_search
-    if not searches:  # as if its search had ended already
+    if way == "has searched":  # as if its search had ended already
         group_search.take_gradient_control = lambda epoch: group_search.cancel()
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         late.batch()
@@ -244,11 +245,8 @@ def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog, searches)
     assert late.optimizer.local_epoch == 2 and torch.equal(flat(late.model), flat(old[0].model))
     ghost.shutdown()
     assert eventually(lambda: late.optimizer.tracker.global_progress.samples_accumulated < 32)
-    train_until([*old, late], lambda: min(one.optimizer.local_epoch for one in [*old, late]) >= 5)
-    for epoch in (2, 3, 4):
-        assert torch.equal(old[0].after[epoch], late.after[epoch]) and torch.equal(
-            old[1].after[epoch], late.after[epoch]
-        )
+    everyone = [*old, late]
+    train_until(everyone, lambda: len(equal_epochs(everyone)) >= 3)
 
 
 def test_lone_stepper_offers_its_state_while_it_averages(peer, dhts):
