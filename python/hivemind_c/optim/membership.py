@@ -133,8 +133,10 @@ class Membership:
             self.tracker.report_local_progress(self.local_epoch, samples)
 
     def _must_catch_up(self: "Optimizer") -> bool:
+        if self.auxiliary:  # it has no state of the run: it follows the others' epochs
+            return False
         if self._apart:
-            return self.missed or not self.auxiliary and self.tracker.global_epoch > self.local_epoch
+            return self.missed or self.tracker.global_epoch > self.local_epoch
         standing = self.tracker.standing
         return self.missed or standing == "behind" or standing == "late" and self._has_missed_it()
 
@@ -143,9 +145,7 @@ class Membership:
         own.
         """
         counted_at_once = self.schedule.delay_grad_averaging  # the others', before its gradients are averaged
-        return self.grad_averager is not None and not (
-            counted_at_once or self.auxiliary or self.group_search.has_begun()
-        )
+        return self.grad_averager is not None and not (counted_at_once or self.group_search.has_begun())
 
     def _must_load(self: "Optimizer") -> bool:
         """Whether to load the swarm's state now. Before this peer steps aside for a claim that it is far behind, it

@@ -406,14 +406,16 @@ def test_shutdown_returns_with_the_last_late_average_applied(swarm):
 def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
     caplog.set_level(logging.INFO, "hivemind_c.optim")
     peers = swarm(2, verbose=True)
+    model, loads = network(seed=9), []
     helper = make(
         dhts[2],
-        network(),
+        model,
         run_id=peers[0].optimizer.run_id,
         auxiliary=True,
         **{**QUICK, "batch_size_per_step": None, "target_batch_size": 32},
     )
-    ended = []
+    ended, before = [], flat(model)
+    helper.state_averager.load_state_from_peers = lambda *_, **__: loads.append(helper.local_epoch)
 
     def assist():
         while not ended:
@@ -437,6 +439,7 @@ def test_an_auxiliary_peer_helps_and_changes_nothing(swarm, dhts, caplog):
         together(train, assist)
     finally:
         helper.shutdown()
+    assert not loads and torch.equal(flat(model), before)
     the_same(peers, 5)
     for ours, expected in zip(peers[0].after.values(), in_one_process(peers, 5)):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-6)
