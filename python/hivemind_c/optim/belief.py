@@ -21,6 +21,11 @@ LOOK_S = 3.0  #: the longest look at the states on offer
 AGAIN_S = 0.5  #: between two looks
 
 
+def doubled(first: float, times: int, most: float) -> float:
+    """A pause that has doubled so many times, and is at most `most`."""
+    return min(first * 2.0 ** min(times, 60), most)
+
+
 class Belief:
     """Looks for states of epochs that others claim, and leaves claims without one out of the count for a while.
 
@@ -75,7 +80,7 @@ class Belief:
         """
         now, claimed = time.monotonic(), self._tracker.global_epoch
         if now >= self._until:
-            seconds = min(FIRST_S * 2**self._doubts, MOST_S)
+            seconds = doubled(FIRST_S, self._doubts, MOST_S)
             self._doubts, self._until = self._doubts + 1, now + seconds
             logger.warning(
                 "peers claim epoch %d, and this peer could get no state of it: for %g s it does not count these peers, "

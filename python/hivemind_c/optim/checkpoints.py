@@ -53,5 +53,5 @@ class Checkpoints:
                 self.parameters.push(force=True)
             self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
             self.buffers.forget()
-            self.offers.invalidate()
+            self.offers.restored(self.local_epoch)
             self.lineage.restart()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 from _hivemind_c import HivemindError
 
 from hivemind_c._log import wait_at_end
+from hivemind_c.optim.belief import doubled
 
 if TYPE_CHECKING:
     from hivemind_c.optim.state_gift import StateGift
@@ -131,6 +132,11 @@ class StateOffers:
         """The state is not that of an epoch's beginning any more, as it was settled here."""
         self._begun_epoch = None
 
+    def restored(self, epoch: int) -> None:
+        """The state of this epoch's beginning comes from a checkpoint, so this peer may be the only one that has it:
+        it is offered with a step() in this epoch, when the model has been restored too."""
+        self._begun_epoch, self._last = epoch, time.monotonic()
+
     def apply_loaded(self, loaded: Any, seconds: float) -> bool:
         """Takes over what was loaded: (metadata, tensors), or None. False: it was nothing, or does not fit; then
         nothing has changed.
@@ -143,7 +149,7 @@ class StateOffers:
             loaded = None
         if loaded is None:
             self._failures += 1
-            self._again = time.monotonic() + min(0.25 * 2**self._failures, 5.0)
+            self._again = time.monotonic() + doubled(0.25, self._failures, 5.0)
             return False
         self._failures, self._again = 0, 0.0
         self.invalidate()

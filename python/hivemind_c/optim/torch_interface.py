@@ -97,7 +97,7 @@ class TorchInterface(torch.optim.Optimizer):
             if kept is not None and hasattr(self.grad_averager, "load_state_dict"):
                 self.grad_averager.load_state_dict(kept)
         self._local_samples = 0
-        self.tracker.report_local_progress(self.local_epoch, 0)
+        self._report(0)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients of the model. Samples that were counted stay counted.

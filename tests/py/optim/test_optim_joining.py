@@ -98,6 +98,49 @@ def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
     assert all(torch.equal(second[0].after[epoch], second[1].after[epoch]) for epoch in (4, 5, 6))
 
 
+def restored(peer, index):
+    """A peer that continues from a checkpoint of epoch 4, with an epoch ahead that is long."""
+    first = peer(3, run_id=f"join {next(RUNS)}", target_batch_size=16)
+    first.train(4)
+    settle(first.optimizer)
+    model, optimizer = flat_state(first), first.optimizer.state_dict()
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=100000)
+    one = peer(index, network(seed=3), **run)
+    one.optimizer.load_state_dict(optimizer)
+    one.model.load_state_dict(model)
+    return one, run
+
+
+def flat_state(one):
+    return {name: value.clone() for name, value in one.model.state_dict().items()}
+
+
+def test_checkpoint_reaches_joiners_of_its_first_epoch(peer):
+    one, run = restored(peer, 0)
+    start = flat(one.model)
+    train_until([one], lambda: one.optimizer.state_averager.offers._offered == 4)
+    joiners = [peer(i, network(seed=8 + i), **run) for i in (1, 2)]
+    train_until([one, *joiners], lambda: all(late.optimizer.local_epoch == 4 for late in joiners))
+    assert all(torch.equal(flat(late.model), start) for late in [one, *joiners])
+    assert one.optimizer.tracker.global_epoch == 4
+
+
+def test_restored_peer_counts_from_its_first_step(peer):
+    one, _ = restored(peer, 0)
+    assert not one.optimizer.tracker.figures().reported
+    one.batch()
+    assert one.optimizer.tracker.figures().reported and one.optimizer.tracker.figures().local_epoch == 4
+
+
+def test_pauses_stay_bounded_after_thousands_of_failures(peer):
+    optimizer = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=32).optimizer
+    offers = optimizer.state_averager.offers
+    optimizer.belief._doubts = offers._failures = 5000
+    optimizer.belief.doubt(3, 0)
+    assert not offers.apply_loaded(None, 0.0)
+    assert 59 < optimizer.belief._until - time.monotonic() <= 60 and 4 < offers._again - time.monotonic() <= 5
+
+
 def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
     run = f"join {next(RUNS)}"
     one = peer(0, run_id=run, target_batch_size=16)
