@@ -36,7 +36,8 @@ hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwid
                         uint32_t *leader) {
   hv_partition_member *shares = hv_mem_array(env->mem, n, sizeof *shares);
   hv_partition_crowd crowd = crowd_of(members, n);
-  int limited = hv_partition_most(&crowd, n_chunks) < n_chunks;
+  uint32_t most = hv_partition_most(&crowd, n_chunks); /* as check_spans */
+  int limited = most < n_chunks;
   if (!shares)
     return HV_NOMEM;
   *leader = UINT32_MAX;
@@ -44,7 +45,7 @@ hv_status hv_group_plan(hv_env *env, hv_match_member *members, uint64_t *bandwid
   for (size_t i = 0; i < n; i++) {
     shares[i] = (hv_partition_member){
         .bandwidth = (double)bandwidth[i], .owns = members[i].addrs.size != 0, .contributes = !members[i].auxiliary};
-    shares[i].most = limited ? HV_PARTITION_MOST : 0;
+    shares[i].most = limited ? most : 0;
     if (shares[i].owns && *leader == UINT32_MAX)
       *leader = (uint32_t)i;
   }

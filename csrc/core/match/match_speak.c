@@ -19,10 +19,11 @@ uint32_t match_common_version(const match_gathering *g, int *all) {
   size_t n = 0, speak;
   for (const match_joiner *j = g->joiners; j; j = j->next) {
     hv_versions its = spoken_by(j);
-    if (j->present && (!me || hv_versions_common(&mine, &its)))
-      present[n++] = its;
-    if (me && j->present && its.highest > mine.highest)
-      present[n - 1].highest = mine.highest;
+    if (!j->present || (me && !hv_versions_common(&mine, &its)))
+      continue;
+    if (me && its.highest > mine.highest)
+      its.highest = mine.highest;
+    present[n++] = its;
   }
   uint32_t version = hv_versions_of_most(present, n, &speak);
   *all = speak == g->n_present;

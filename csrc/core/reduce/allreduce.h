@@ -22,6 +22,7 @@
 #define HV_ALLREDUCE_REGISTRY_BYTES (256u << 20)       /* payload bytes of waiting streams of peers that are not trusted */
 #define HV_ALLREDUCE_REGISTRY_ORIGIN_BYTES (64u << 20) /* of those, of one public network, or of one peer of a private one */
 #define HV_ALLREDUCE_LEFT 16                           /* number of rounds remembered after this member left them */
+#define HV_ALLREDUCE_DEPARTED 16 /* number of peers remembered that left rounds; as many again that are not trusted */
 
 typedef struct hv_allreduce hv_allreduce;
 
@@ -46,8 +47,8 @@ typedef struct hv_allreduce_registry {
   struct {
     hv_peer_id peer;
     uint8_t round[HV_ROUND_ID_SIZE];
-  } departed[HV_ALLREDUCE_LEFT]; /* peers that left rounds that have not begun here */
-  size_t n_departed;
+  } departed[2][HV_ALLREDUCE_DEPARTED]; /* peers that left rounds that have not begun here, one note each; [1]: trusted ones */
+  size_t n_departed[2];                 /* notes that took a new place */
   hv_timer sweep;
 } hv_allreduce_registry;
 

@@ -57,6 +57,11 @@ void hv_allreduce_gone(hv_allreduce_registry *registry, const hv_peer_id *peer, 
         member_is_gone(self, i);
 }
 
+static size_t count_departed(const hv_allreduce_registry *registry, int trusted) {
+  size_t n = registry->n_departed[trusted];
+  return n < HV_ALLREDUCE_DEPARTED ? n : HV_ALLREDUCE_DEPARTED;
+}
+
 void hv_allreduce_departed(hv_allreduce_registry *registry, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]) {
   static const uint8_t none[HV_ROUND_ID_SIZE];
   if (memcmp(round, none, sizeof none) == 0)
@@ -65,22 +70,28 @@ void hv_allreduce_departed(hv_allreduce_registry *registry, const hv_peer_id *pe
   for (size_t i = 0; self && i < self->round.n_members; i++)
     if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
       member_is_gone(self, i);
-  if (self || (registry->tier && registry->tier(registry->arg, peer) == HV_TIER_STRANGER))
-    return; /* strangers would leave no room */
-  size_t at = registry->n_departed++ % HV_ALLREDUCE_LEFT;
-  registry->departed[at].peer = *peer;
-  memcpy(registry->departed[at].round, round, HV_ROUND_ID_SIZE);
+  hv_tier tier = registry->tier ? registry->tier(registry->arg, peer) : HV_TIER_TRUSTED;
+  if (self || tier == HV_TIER_STRANGER)
+    return; /* strangers would leave no room for those that were met */
+  int trusted = tier == HV_TIER_TRUSTED;
+  size_t at = 0, n = count_departed(registry, trusted);
+  while (at < n && !hv_peer_equal(&registry->departed[trusted][at].peer, peer))
+    at++;
+  if (at == n)
+    at = registry->n_departed[trusted]++ % HV_ALLREDUCE_DEPARTED;
+  registry->departed[trusted][at].peer = *peer;
+  memcpy(registry->departed[trusted][at].round, round, HV_ROUND_ID_SIZE);
 }
 
 /* It ended, or said that it does not come, before this round began here. */
 static int comes_not(const hv_allreduce *self, size_t member) {
   const hv_allreduce_registry *registry = self->registry;
   const hv_peer_id *peer = &self->round.members[member].at.id;
-  size_t n = registry->n_departed < HV_ALLREDUCE_LEFT ? registry->n_departed : HV_ALLREDUCE_LEFT;
-  for (size_t i = 0; i < n; i++)
-    if (hv_peer_equal(&registry->departed[i].peer, peer) &&
-        memcmp(registry->departed[i].round, self->round.id, HV_ROUND_ID_SIZE) == 0)
-      return 1;
+  for (int trusted = 0; trusted < 2; trusted++)
+    for (size_t i = 0; i < count_departed(registry, trusted); i++)
+      if (hv_peer_equal(&registry->departed[trusted][i].peer, peer) &&
+          memcmp(registry->departed[trusted][i].round, self->round.id, HV_ROUND_ID_SIZE) == 0)
+        return 1;
   return registry->has_ended && self->round.formed_us && registry->has_ended(registry->arg, peer, self->round.formed_us);
 }
 

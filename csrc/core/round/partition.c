@@ -24,7 +24,7 @@ static double usual_bandwidth(const hv_partition_member *members, size_t n) {
 }
 
 typedef struct shape {
-  double usual, contributors, slowest;
+  double usual, contributors, slowest, n_chunks;
   int free_owners; /* with up to two contributors their own spans cost them nothing: then they own everything */
 } shape;
 
@@ -41,7 +41,7 @@ static double share_in(const hv_partition_member *m, const shape *s, double time
     return carried;                     /* any will do: by speed, since the others wait for what comes from there */
   double base = m->contributes ? 1 : 0; /* it sends its own values anyway */
   double share = (carried - base) / (s->contributors - 2 * base);
-  double most = m->most > 0 ? m->most : 1;
+  double most = m->most ? m->most / s->n_chunks : 1;
   return share < 0 ? 0 : share < most ? share : most;
 }
 
@@ -52,8 +52,8 @@ static double sum_in(const hv_partition_member *members, size_t n, const shape *
   return sum;
 }
 
-static void set_shares(hv_partition_member *members, size_t n) {
-  shape s = {.usual = usual_bandwidth(members, n), .slowest = INFINITY};
+static void set_shares(hv_partition_member *members, size_t n, uint32_t n_chunks) {
+  shape s = {.usual = usual_bandwidth(members, n), .slowest = INFINITY, .n_chunks = n_chunks ? n_chunks : 1};
   size_t contributing_owners = 0;
   for (size_t i = 0; i < n; i++) {
     s.contributors += members[i].contributes != 0;
@@ -93,9 +93,11 @@ hv_status hv_partition(hv_partition_member *members, size_t n, uint32_t n_chunks
     return HV_INVALID;
   if (owners == 0)
     return HV_STATE;
-  set_shares(members, n);
+  set_shares(members, n, n_chunks);
 
-  /* Spans end where the running sum of shares, rounded, does: so that no rounding adds up. */
+  /* Spans end where the running sum of shares, rounded, does: so that no rounding adds up. Rounding can carry a span one chunk
+   * above its limit: that chunk is the next owner's. A limit is at least half, so the others then own no more than that together.
+   */
   double sum = 0;
   uint32_t at = 0;
   size_t last = n;
@@ -103,6 +105,8 @@ hv_status hv_partition(hv_partition_member *members, size_t n, uint32_t n_chunks
     sum += members[i].share;
     double end = floor(sum * n_chunks + 0.5);
     uint32_t until = end < at ? at : end > n_chunks ? n_chunks : (uint32_t)end;
+    if (members[i].most && until - at > members[i].most)
+      until = at + members[i].most;
     members[i].first = at;
     members[i].count = members[i].owns ? until - at : 0;
     at += members[i].count;

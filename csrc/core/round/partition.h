@@ -17,7 +17,7 @@ typedef struct hv_partition_member {
   double bandwidth;    /* in one unit for all members; not finite or <= 0: not known, replaced by the others' median */
   uint8_t owns;        /* 0: client mode, owns no span */
   uint8_t contributes; /* 0: auxiliary, has nothing to average */
-  double most;         /* largest share that it may get; 0: all. The limits of all owners allow 1 or more together */
+  uint32_t most;       /* most chunks that it may own, at least half of all where it is limited; 0: all */
   /* out */
   double share;          /* exact part of all chunks, 0 to 1 */
   uint32_t first, count; /* its span in chunks; spans follow each other in the members' order */

@@ -305,6 +305,29 @@ static void host_with_an_endless_line_owns_three_quarters(void **unused) {
   close_bench(&b);
 }
 
+/* One fast line at each place among two slow ones, and three clients: rounding may carry the fast one's span over the limit. */
+static void plan_passes_the_members_check(void **unused) {
+  (void)unused;
+  bench b;
+  hv_match_group *group;
+  open_bench(&b, 0);
+  b.members[3].addrs = b.members[5].addrs = hv_span_of(NULL, 0);
+  b.members[5].auxiliary = 0;
+  for (uint32_t chunks = 0; chunks <= 1024; chunks++)
+    for (size_t place = 0; place < 3; place++)
+      for (uint64_t slow = 2500000; slow <= 40000000; slow *= 4) {
+        hv_error err = {0};
+        for (size_t i = 0; i < N; i++)
+          b.bandwidth[i] = i == place ? 100000000 : slow;
+        b.facts.n_chunks = chunks;
+        assert_int_equal(hv_group_plan(&b.world.env, b.members, b.bandwidth, N, chunks, 0, &b.begin.leader), HV_OK);
+        if (read_group(&b, &group, &err) != HV_OK)
+          fail_msg("%u chunks, the fast member at %zu: %s", chunks, place, err.text);
+        hv_mem_free(group);
+      }
+  close_bench(&b);
+}
+
 /* Members that are told different things are in different rounds. */
 static void different_begins_have_different_round_ids(void **unused) {
   (void)unused;
@@ -557,6 +580,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(members_read_the_same_group_from_a_begin),
       cmocka_unit_test(host_with_an_endless_line_owns_three_quarters),
+      cmocka_unit_test(plan_passes_the_members_check),
       cmocka_unit_test(invalid_begin_is_refused),
       cmocka_unit_test(random_begins_are_refused_or_right),
       cmocka_unit_test(different_begins_have_different_round_ids),

@@ -194,6 +194,37 @@ static void network_with_most_waiting_bytes_makes_way(void **state) {
   assert_int_equal(p.registry.strange_bytes, 0);
 }
 
+static int is_noted(const place *p, uint64_t number) {
+  hv_peer_id peer = fake_peer(number);
+  for (size_t i = 0; i < 2 * HV_ALLREDUCE_DEPARTED; i++)
+    if (hv_peer_equal(&p->registry.departed[i / HV_ALLREDUCE_DEPARTED][i % HV_ALLREDUCE_DEPARTED].peer, &peer))
+      return 1;
+  return 0;
+}
+
+static void departs(place *p, uint64_t number, uint8_t round) {
+  hv_peer_id peer = fake_peer(number);
+  uint8_t id[HV_ROUND_ID_SIZE] = {round};
+  hv_allreduce_departed(&p->registry, &peer, id);
+}
+
+/* A peer has one note, and a peer that only said hello takes no place of a trusted one. */
+static void departures_of_met_peers_leave_trusted_notes(void **state) {
+  (void)state;
+  place p;
+  open_on(&p, NULL);
+  p.registry.tier = trusts_the_first_thousand;
+  departs(&p, 1, 7);
+  departs(&p, 2000, 7);
+  for (uint8_t i = 1; i < 100; i++) /* one peer, many rounds */
+    departs(&p, 2001, i), departs(&p, 2, i);
+  assert_true(is_noted(&p, 1) && is_noted(&p, 2) && is_noted(&p, 2000) && is_noted(&p, 2001));
+  for (uint64_t i = 0; i < 100; i++) /* many peers */
+    departs(&p, 3000 + i, 7);
+  assert_true(is_noted(&p, 1) && is_noted(&p, 2) && is_noted(&p, 3099));
+  close_all(&p);
+}
+
 static void stream_with_a_forbidden_message_is_cancelled(void **state) {
   (void)state;
   static place p;
@@ -234,6 +265,7 @@ int main(void) {
       cmocka_unit_test(stream_with_many_empty_messages_is_cancelled),
       cmocka_unit_test(one_network_keeps_a_quarter_of_the_waiting_bytes),
       cmocka_unit_test(network_with_most_waiting_bytes_makes_way),
+      cmocka_unit_test(departures_of_met_peers_leave_trusted_notes),
       cmocka_unit_test(stream_with_a_forbidden_message_is_cancelled),
       cmocka_unit_test(stream_without_memory_is_refused_or_cancelled),
   };
