@@ -76,6 +76,8 @@ static hv_status refused(const hv_msg_refusal *refusal, char text[HV_WORLD_TEXT_
     return HV_VERSION; /* there is a sentence from this node's side */
   snprintf(text, HV_WORLD_TEXT_MAX, "%.*s", (int)refusal->text.size, (const char *)refusal->text.data);
   hv_text_clean(text);
+  if (refusal->status == HV_CANCELLED) /* which is this node's own word */
+    return HV_CLOSED;
   return refusal->status > HV_OK && refusal->status < HV_STATUS_COUNT ? refusal->status : HV_INTERNAL;
 }
 

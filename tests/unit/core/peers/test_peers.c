@@ -344,6 +344,61 @@ static void new_network_asks_all_peers_at_once(void **unused) {
   close_scene(&s);
 }
 
+/* The connections of all hellos that are under way are closed by this node. */
+static void all_are_cancelled(scene *s) {
+  size_t n = s->n_asked;
+  s->n_asked = 0;
+  for (size_t i = 0; i < n; i++)
+    s->asked[i]->done(s->asked[i], &(hv_event){.kind = HV_EVENT_CALL_DONE,
+                                               .call = s->asked[i],
+                                               .status = HV_CANCELLED,
+                                               .text = "cancelled",
+                                               .now_us = s->fake.now_us});
+}
+
+/* The network changes while the first hello is under way: the connection is closed, the event comes, then the hello's end. */
+static void network_change_during_first_hello_asks_again(void **unused) {
+  (void)unused;
+  scene s;
+  hv_target initial = {fake_peer(1), address(99, 1, 0)};
+  open_scene(&s, &initial);
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  hv_moves_network(&s.peers);
+  all_are_cancelled(&s);
+  assert_int_equal(s.peers.starts[0].tries, 0);
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 1));
+  close_scene(&s);
+}
+
+/* It moves while this node asks at its old address. */
+static void peer_that_moves_during_a_hello_is_asked_again(void **unused) {
+  (void)unused;
+  scene s;
+  hv_peer_id id = fake_peer(1000);
+  hv_addr before = address(7, 1, 0), after = address(8, 1, 0);
+  open_scene(&s, NULL);
+  comes(&s, 1000, before, 0);
+  tick(&s);
+  all_answer(&s, NULL, 0);
+  hv_peers_down(&s.peers, &(hv_event){.peer = id, .text = "the connection broke", .now_us = s.fake.now_us});
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  comes(&s, 1000, after, 0);
+  assert_int_equal(s.n_forgotten, 1);
+  all_are_cancelled(&s);
+  assert_int_equal(hv_peers_find(&s.peers, &id)->failures, 0);
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  assert_true(hv_addr_equal(&s.asked[0]->to.addr, &after));
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 1000));
+  close_scene(&s);
+}
+
 /* ---- another life of the same peer ---- */
 
 static uint64_t reborn_us, n_reborn, n_gone;
@@ -435,6 +490,8 @@ int main(void) {
       cmocka_unit_test(peer_that_moves_is_asked_at_its_new_address),
       cmocka_unit_test(peer_that_gets_another_address_keeps_its_connections),
       cmocka_unit_test(new_network_asks_all_peers_at_once),
+      cmocka_unit_test(network_change_during_first_hello_asks_again),
+      cmocka_unit_test(peer_that_moves_during_a_hello_is_asked_again),
   };
   return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
 }
