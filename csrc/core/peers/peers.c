@@ -98,6 +98,13 @@ int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t s
   return entry && entry->gone && signed_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
 }
 
+int hv_peers_is_initial(const hv_peers *peers, const hv_peer_id *id) {
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (hv_peer_equal(&peers->starts[i].answered, id) || hv_peer_equal(&peers->starts[i].target.id, id))
+      return 1;
+  return 0;
+}
+
 size_t hv_peers_alive(const hv_peers *peers) {
   return peers->n_alive;
 }
@@ -403,6 +410,23 @@ static int learn_life(hv_peers_entry *entry, const hv_msg_hello *hello) {
   return 1;
 }
 
+/* An initial peer says at which address it sees this node. Two of them may see two, and one alone is asked: the last that a user's
+ * address led to, for as long as it lives. The port is another one for each connection. */
+static void learn_outer(hv_peers *peers, const hv_peer_id *by, const hv_addr *you) {
+  hv_addr before = peers->outer;
+  peers->outer = *you;
+  peers->outer_by = *by;
+  before.port = you->port;
+  if (!hv_addr_equal(&before, you))
+    announce_change(peers);
+}
+
+static int tells_outer(const hv_peers *peers, const hv_peer_id *id) {
+  const hv_peers_entry *teller = hv_peers_find(peers, &peers->outer_by);
+  int may = hv_peer_equal(&peers->outer_by, id) || !teller || teller->state != HV_PEERS_ALIVE;
+  return may && hv_peers_is_initial(peers, id);
+}
+
 static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   hv_card card = event->msg->u.hello.me;
@@ -410,6 +434,8 @@ static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
     return;
   saw(entry, hv_contact_source_at(&entry->call.to.addr));
   hv_contact_keep_card(&card, entry->source);
+  if (tells_outer(peers, &event->peer) && event->msg->u.hello.you.kind != HV_ADDR_NONE)
+    learn_outer(peers, &event->peer, &event->msg->u.hello.you);
   if (card.n_addrs)
     heard_from(entry, event->now_us, &card);
   else /* a peer that does not know its own address keeps the one that reached it */
@@ -518,7 +544,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   start->tries = 0;
   start->ask_us = UINT64_MAX;
   hv_card card = event->msg->u.hello.me;
-  peers->outer = event->msg->u.hello.you;
+  learn_outer(peers, &event->peer, &event->msg->u.hello.you);
   hv_contact_source source = hv_contact_source_initial(&start->target.addr, &peers->outer);
   hv_contact_keep_card(&card, source);
   if (card.n_addrs == 0 && !card.client_mode) {
