@@ -137,6 +137,7 @@ struct hv_loop {
 
   size_t n_asked;                /* number of outgoing calls */
   size_t calls_waiting;          /* number of accepts that wait for a caller */
+  size_t others_waiting;         /* the same for calls of methods that this node does not have */
   hv_ring greeting, asked_of_us; /* incoming calls: without a first message yet; not answered by core yet */
   hv_ring answering;             /* incoming calls whose answer is being sent */
   size_t n_answering;
