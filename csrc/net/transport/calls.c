@@ -328,6 +328,8 @@ int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const h
   hv_pace pace = loop->env.tier ? hv_callers_pace(slip, !hv_addr_is_private(from), hv_clock_us()) : HV_PACE_CALLS;
   if (pace == HV_PACE_CUT_OFF)
     hv_door_end(loop->door, from); /* with all calls on it, which gRPC would keep in a queue without a limit */
+  if (pace != HV_PACE_CALLS)
+    hv_callers_leave(&loop->callers, slip); /* nothing is counted, so the next sweep may free its accounts */
   return pace == HV_PACE_CALLS;
 }
 

@@ -83,7 +83,7 @@ hv_status hv_calls_meet(hv_loop *loop, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 /* A peer called on the connection from that address: the door keeps it before those on which nobody has called. */
 void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from);
-/* Gives an incoming call or stream its slip. False: no memory, or the peer calls too often. */
+/* Gives an incoming call or stream its slip. False: no memory, or the peer calls too often; the slip holds nothing then. */
 int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */

@@ -209,6 +209,34 @@ static void take_all_for_strangers(real_node *node, void *arg) {
   node->loop->env.tier = strange;
 }
 
+/* The accounts of a peer that calls too often may be freed while the gRPC call that was refused has not ended. */
+typedef struct admission {
+  hv_slip slip;
+  int is_held;
+} admission;
+
+static void admit_until_refused(real_node *node, void *arg) {
+  admission *a = arg;
+  hv_slip *slip = &a->slip;
+  hv_peer_id peer = {.key = {1}};
+  hv_addr from = real_addr("/ip4/198.18.1.1/tcp/4000");
+  for (int i = 0; i <= HV_LOOP_PEER_CALLS_AHEAD && hv_calls_admit(node->loop, slip, &peer, &from); i++)
+    hv_callers_leave(&node->loop->callers, slip);
+  a->is_held = slip->peer || slip->network;
+}
+
+static void slip_refused_for_its_pace_holds_nothing(void **state) {
+  (void)state;
+  real_node node;
+  admission a;
+  real_start(&node, &(real_options){.seed = 1});
+  real_do(&node, take_all_for_strangers, NULL);
+  hv_slip_init(&a.slip, NULL);
+  real_do(&node, admit_until_refused, &a);
+  assert_false(a.is_held);
+  real_stop(&node);
+}
+
 static size_t allocated(void) {
   return mallinfo2().uordblks; /* 0 with sanitizers */
 }
@@ -276,9 +304,13 @@ int main(int argc, char **argv) {
     cmocka_set_test_filter(argv[1]);
   signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(untaken_answers_stay_below_their_limit),      cmocka_unit_test(late_requests_count_all_that_grpc_may_hold),
-      cmocka_unit_test(late_greetings_count_all_that_grpc_may_hold), cmocka_unit_test(calls_of_unknown_methods_fill_no_memory),
-      cmocka_unit_test(silent_streams_keep_no_stream_out),           cmocka_unit_test(silent_calls_keep_no_call_out),
+      cmocka_unit_test(untaken_answers_stay_below_their_limit),
+      cmocka_unit_test(late_requests_count_all_that_grpc_may_hold),
+      cmocka_unit_test(late_greetings_count_all_that_grpc_may_hold),
+      cmocka_unit_test(calls_of_unknown_methods_fill_no_memory),
+      cmocka_unit_test(slip_refused_for_its_pace_holds_nothing),
+      cmocka_unit_test(silent_streams_keep_no_stream_out),
+      cmocka_unit_test(silent_calls_keep_no_call_out),
       cmocka_unit_test(idle_connections_with_keys_keep_nobody_out),
   };
   return cmocka_run_group_tests_name("a siege", tests, NULL, NULL);
