@@ -15,7 +15,12 @@ static void close_if_done(stream *s);
 static const hv_stream_reports reports = {.came = message_came, .sent = message_sent, .op_ended = close_if_done};
 
 static void link_dropped(hv_link_use *use) {
-  hv_stream_break_off(HV_HOLDER(stream, of_link, use), HV_CANCELLED, "the peer was forgotten");
+  stream *s = HV_HOLDER(stream, of_link, use);
+  hv_stream_break_off(
+      s, HV_CANCELLED,
+      s->loop->phase >= HV_PHASE_ENDING
+          ? "this node is shutting down"
+          : "the connection was closed, because this machine's network or the peer's address has changed: try again");
 }
 
 static stream *make(hv_loop *loop) {
