@@ -54,9 +54,10 @@ struct hv_timer {
 typedef struct hv_call hv_call;
 struct hv_call {
   /* Event CALL_DONE. HV_OK: event->msg is the answer (never a refusal), event->peer the peer that gave it. Else msg is NULL and
-   * event->text is the reason: HV_TIMEOUT, HV_CANCELLED, HV_REFUSED (nothing listens there), HV_UNREACHABLE, HV_DENIED, HV_VERSION
-   * (no version of the protocol in common; such a peer is not dialled again for a while), HV_CLOSED (peer lost during the call),
-   * HV_MALFORMED, or the status of the peer's refusal. */
+   * event->text is the reason: HV_TIMEOUT, HV_CANCELLED (by this node: by core, by `forget`, or because its network changed; it
+   * says nothing about the peer), HV_REFUSED (nothing listens there), HV_UNREACHABLE, HV_DENIED, HV_VERSION (no version of the
+   * protocol in common; such a peer is not dialled again for a while), HV_CLOSED (peer lost during the call), HV_MALFORMED, or the
+   * status of the peer's refusal. */
   void (*done)(hv_call *self, const hv_event *event);
   void *owner;         /* the caller's */
   hv_target to;        /* in */

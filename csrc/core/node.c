@@ -438,8 +438,9 @@ void hv_node_step(void *self, const hv_event *event) {
 static void echo_done(hv_call *call, const hv_event *event) {
   hv_node_echo *echo = call->owner;
   echo->cause = event->cause;
-  if (event->status != HV_OK)
-    echo->done(echo, event->status, hv_span_of(NULL, 0), event->text);
+  hv_status status = event->status == HV_CANCELLED && !echo->cancelled ? HV_CLOSED : event->status;
+  if (status != HV_OK)
+    echo->done(echo, status, hv_span_of(NULL, 0), event->text);
   else if (event->msg->kind != HV_MSG_ECHO || !hv_span_equal(event->msg->u.echo.bytes, echo->bytes))
     echo->done(echo, HV_CORRUPT, hv_span_of(NULL, 0), "the peer sent other bytes back");
   else
@@ -447,6 +448,7 @@ static void echo_done(hv_call *call, const hv_event *event) {
 }
 
 hv_status hv_node_echo_start(hv_node *node, hv_node_echo *echo) {
+  echo->cancelled = 0;
   echo->call = (hv_call){.done = echo_done, .owner = echo, .timeout_ms = echo->timeout_ms};
   hv_status status = hv_peers_target(&node->peers, &echo->to, &echo->call.to);
   hv_msg msg = {.kind = HV_MSG_ECHO, .u.echo = {echo->bytes}};
@@ -454,6 +456,7 @@ hv_status hv_node_echo_start(hv_node *node, hv_node_echo *echo) {
 }
 
 void hv_node_echo_cancel(hv_node *node, hv_node_echo *echo) {
+  echo->cancelled = 1;
   node->env->call_cancel(node->env, &echo->call);
 }
 

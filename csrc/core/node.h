@@ -76,9 +76,11 @@ typedef struct hv_node_echo {
   hv_span bytes; /* borrowed until done */
   uint32_t timeout_ms;
   hv_cause cause; /* out, at done: the cause of a failure; HV_CAUSE_OTHER: hv_cause_of the status */
-  hv_call call;   /* node's */
+  hv_call call;   /* node's, as the next one */
+  int cancelled;
 } hv_node_echo;
-/* Starts the call. HV_OK at done: the same bytes came back. Not HV_OK here: not started, done never comes. */
+/* Starts the call. HV_OK at done: the same bytes came back. HV_CANCELLED: by hv_node_echo_cancel. HV_CLOSED: the connection ended.
+ * Not HV_OK here: not started, done never comes. */
 hv_status hv_node_echo_start(hv_node *node, hv_node_echo *echo);
 void hv_node_echo_cancel(hv_node *node, hv_node_echo *echo);
 

@@ -27,6 +27,12 @@ static int open_and_reset(attacker *a, h2_client *client, size_t number) {
   return h2_begin(client, number % 2 ? "Call" : "Bulk") && reset(client);
 }
 
+/* Methods that no node has: nobody in the node waits for such a call. */
+static int open_unknown_and_reset(attacker *a, h2_client *client, size_t number) {
+  (void)a, (void)number;
+  return h2_begin(client, "Nobody") && reset(client);
+}
+
 static int one_ping(attacker *a, h2_client *client, size_t number) {
   (void)a;
   return h2_frame(client, H2_PING, 0, 0, hv_span_of(&number, 8));
@@ -151,6 +157,7 @@ static int any_frame(attacker *a, h2_client *client, size_t number) {
     flood(a, make);                                                                                                                \
   }
 FLOOD(rapid_reset, open_and_reset)
+FLOOD(unknown_methods, open_unknown_and_reset)
 FLOOD(pings, one_ping)
 FLOOD(settings, one_setting)
 FLOOD(small_frames, small_frame)
@@ -161,15 +168,8 @@ FLOOD(huge_headers, huge_metadata)
 FLOOD(any_frames, any_frame)
 
 const attack attacks_of_frames[] = {
-    {"rapid-reset", rapid_reset},
-    {"pings", pings},
-    {"settings", settings},
-    {"small-frames", small_frames},
-    {"continuations", continuations},
-    {"half-headers", half_headers},
-    {"hpack-bombs", hpack_bombs},
-    {"padded-numbers", padded_numbers},
-    {"huge-metadata", huge_headers},
-    {"any-frames", any_frames},
-    {NULL, NULL},
+    {"rapid-reset", rapid_reset},    {"unknown-methods", unknown_methods}, {"pings", pings},
+    {"settings", settings},          {"small-frames", small_frames},       {"continuations", continuations},
+    {"half-headers", half_headers},  {"hpack-bombs", hpack_bombs},         {"padded-numbers", padded_numbers},
+    {"huge-metadata", huge_headers}, {"any-frames", any_frames},           {NULL, NULL},
 };

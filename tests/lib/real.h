@@ -38,6 +38,7 @@ typedef struct real_node {
 typedef struct real_options {
   uint8_t seed; /* of its key */
   int insecure;
+  hv_versions versions;  /* zeros: the program's own */
   const hv_addr *listen; /* NULL: 127.0.0.1, any port */
   size_t n_listen;
   uint32_t greeting_ms, answer_ms;

@@ -72,8 +72,8 @@ static void send_closed(hv_stream *stream, const hv_event *event) {
     send->done(send, HV_TIMEOUT, "the peer did not receive the parcel in time: allow more time, or send less");
   else if (event->status == HV_OK)
     send->done(send, HV_CLOSED, "the peer ended the transfer before it was whole");
-  else
-    send->done(send, event->status, event->text);
+  else /* this side's link was dropped, or the peer gave up: the program has not cancelled it */
+    send->done(send, event->status == HV_CANCELLED && !send->cancelled ? HV_CLOSED : event->status, event->text);
 }
 
 static void send_late(hv_timer *timer, const hv_event *event) {
@@ -87,7 +87,7 @@ hv_status hv_parcel_send_start(hv_parcel_send *send, hv_env *env, const hv_targe
   static const hv_stream_events on = {send_data, send_ready, send_closed, .heavy = 1};
   send->env = env;
   send->sent = 0;
-  send->received = send->timed_out = 0;
+  send->received = send->timed_out = send->cancelled = 0;
   send->timer = (hv_timer){.fire = send_late, .owner = send};
   hv_msg first = {.kind = HV_MSG_PARCEL, .u.parcel = {.size = send->payload->size}};
   hv_status status = env->stream_open(env, to, &first, &on, send, &send->stream);
@@ -99,6 +99,7 @@ hv_status hv_parcel_send_start(hv_parcel_send *send, hv_env *env, const hv_targe
 }
 
 void hv_parcel_send_cancel(hv_parcel_send *send) {
+  send->cancelled = 1;
   if (send->stream)
     send->env->stream_cancel(send->env, send->stream);
 }

@@ -39,7 +39,7 @@ struct hv_parcel_send {
   hv_stream *stream;
   hv_timer timer;
   size_t sent;
-  int received, timed_out;
+  int received, timed_out, cancelled;
 };
 
 /* All received parcels of a node. */

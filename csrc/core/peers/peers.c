@@ -1,13 +1,12 @@
 #include "core/peers/peers.h"
 
 #include "core/peers/moves.h"
+#include "core/peers/pauses.h"
 #include "core/peers/spoken.h"
 
 #include <string.h>
 
 enum {
-  FIRST_PAUSE_MS = 500, /* before an address that failed is tried again; doubles */
-  LONGEST_PAUSE_MS = 30000,
   GOSSIP_CARDS = 8,   /* in one answer */
   DOUBTS = 2,         /* silences before a peer is lost, */
   MORE_DOUBTS = 6,    /* and if it answered somebody else of this node during the last one */
@@ -99,6 +98,13 @@ int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t s
   return entry && entry->gone && signed_us <= entry->ended_us + HV_PEERS_RECORD_MARGIN_US;
 }
 
+int hv_peers_is_initial(const hv_peers *peers, const hv_peer_id *id) {
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (hv_peer_equal(&peers->starts[i].answered, id) || hv_peer_equal(&peers->starts[i].target.id, id))
+      return 1;
+  return 0;
+}
+
 size_t hv_peers_alive(const hv_peers *peers) {
   return peers->n_alive;
 }
@@ -187,47 +193,14 @@ static hv_peers_entry *peers_add(hv_peers *peers, const hv_card *card, hv_peers_
 
 /* ---- when to ask whom ---- */
 
-static uint64_t spread(hv_peers *peers, uint64_t us) {
-  uint32_t r;
-  peers->env->random(peers->env, &r, sizeof r);
-  return us - us / 4 + (us / 2) * (r >> 16) / 65536; /* three to five quarters: so that a swarm does not ask in step */
-}
-
-static uint64_t pause_us(hv_peers *peers, unsigned failures) {
-  uint64_t ms = FIRST_PAUSE_MS;
-  while (failures-- > 1 && ms < LONGEST_PAUSE_MS)
-    ms *= 2;
-  return spread(peers, (ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS) * 1000);
-}
-
-/* When to ask again a peer that failed; one without a common version of the protocol is not dialled before. */
-static uint64_t ask_again_us(hv_peers *peers, const hv_peer_id *id, uint64_t now_us, unsigned failures) {
-  uint64_t paused = now_us + pause_us(peers, failures), apart = hv_spoken_apart_until(peers->env, id);
-  return paused > apart ? paused : apart;
-}
-
-/* Short at first, when both sides are still learning whom there is. */
-static uint64_t hello_every_ms(const hv_peers_entry *entry) {
-  uint64_t ms = (uint64_t)FIRST_PAUSE_MS << (entry->answers < 16 ? entry->answers : 16);
-  uint32_t most = entry->peers->config.hello_every_ms;
-  return ms < most ? ms : most;
-}
-
-/* How long until the next hello after an answer. */
-static uint64_t hello_pause_us(hv_peers_entry *entry) {
-  uint64_t ms = hello_every_ms(entry);
-  entry->answers++;
-  return spread(entry->peers, ms * 1000);
-}
-
 /* Its hello says that it lives as well as its answer to ours would: of two that know each other well one asks. Now and then the
  * other one asks, too: whether it can still be dialled nobody else tells. */
 static void spare(hv_peers_entry *entry, uint64_t now_us) {
-  int settled = hello_every_ms(entry) == entry->peers->config.hello_every_ms;
+  int settled = hv_pauses_hello_ms(entry) == entry->peers->config.hello_every_ms;
   if (entry->state != HV_PEERS_ALIVE || entry->asking || !settled || entry->spared == SPARED)
     return;
   entry->spared++;
-  entry->ask_us = now_us + spread(entry->peers, entry->peers->config.hello_every_ms * UINT64_C(1000));
+  entry->ask_us = now_us + hv_pauses_spread(entry->peers, entry->peers->config.hello_every_ms * UINT64_C(1000));
 }
 
 static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_cards) {
@@ -260,7 +233,7 @@ static void ask_entry(hv_peers_entry *entry, uint64_t now_us) {
   hv_target to = {entry->card.id, entry->card.addrs[entry->addr % entry->card.n_addrs]};
   entry->asked_us = now_us;
   entry->asking = peers_ask(entry->peers, &entry->call, &to, hello_done, entry);
-  entry->ask_us = entry->asking ? UINT64_MAX : now_us + pause_us(entry->peers, 1);
+  entry->ask_us = entry->asking ? UINT64_MAX : now_us + hv_pauses_after_failures(entry->peers, 1);
 }
 
 /* The one timer: it may be set for too early, never for too late. */
@@ -322,7 +295,7 @@ static void peers_tick(hv_timer *timer, const hv_event *event) {
       continue;
     start->asked_us = event->now_us;
     start->asking = peers_ask(peers, &start->call, &start->target, start_done, start);
-    start->ask_us = start->asking ? UINT64_MAX : event->now_us + pause_us(peers, 1);
+    start->ask_us = start->asking ? UINT64_MAX : event->now_us + hv_pauses_after_failures(peers, 1);
   }
   peers_arm(peers);
 }
@@ -334,11 +307,11 @@ static void start_over_if_alone(hv_peers *peers) {
   uint64_t now = peers->env->now_us(peers->env);
   for (size_t i = 0; i < peers->n_starts; i++)
     if (!peers->starts[i].asking && peers->starts[i].ask_us == UINT64_MAX)
-      peers->starts[i].ask_us = now + pause_us(peers, peers->starts[i].tries);
+      peers->starts[i].ask_us = now + hv_pauses_after_failures(peers, peers->starts[i].tries);
   for (size_t i = 0; i < peers->n_entries; i++) {
     hv_peers_entry *entry = peers->entries[i];
     if (!entry->asking && entry->ask_us == UINT64_MAX && entry->card.n_addrs && !entry->card.client_mode)
-      entry->ask_us = now + pause_us(peers, entry->failures);
+      entry->ask_us = now + hv_pauses_after_failures(peers, entry->failures);
   }
   peers_arm(peers);
 }
@@ -437,6 +410,23 @@ static int learn_life(hv_peers_entry *entry, const hv_msg_hello *hello) {
   return 1;
 }
 
+/* An initial peer says at which address it sees this node. Two of them may see two, and one alone is asked: the last that a user's
+ * address led to, for as long as it lives. The port is another one for each connection. */
+static void learn_outer(hv_peers *peers, const hv_peer_id *by, const hv_addr *you) {
+  hv_addr before = peers->outer;
+  peers->outer = *you;
+  peers->outer_by = *by;
+  before.port = you->port;
+  if (!hv_addr_equal(&before, you))
+    announce_change(peers);
+}
+
+static int tells_outer(const hv_peers *peers, const hv_peer_id *id) {
+  const hv_peers_entry *teller = hv_peers_find(peers, &peers->outer_by);
+  int may = hv_peer_equal(&peers->outer_by, id) || !teller || teller->state != HV_PEERS_ALIVE;
+  return may && hv_peers_is_initial(peers, id);
+}
+
 static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   hv_card card = event->msg->u.hello.me;
@@ -444,13 +434,15 @@ static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
     return;
   saw(entry, hv_contact_source_at(&entry->call.to.addr));
   hv_contact_keep_card(&card, entry->source);
+  if (tells_outer(peers, &event->peer) && event->msg->u.hello.you.kind != HV_ADDR_NONE)
+    learn_outer(peers, &event->peer, &event->msg->u.hello.you);
   if (card.n_addrs)
     heard_from(entry, event->now_us, &card);
   else /* a peer that does not know its own address keeps the one that reached it */
     lives(entry, event->now_us);
   entry->rtt_us = event->now_us - entry->asked_us;
   entry->spared = 0;
-  entry->ask_us = event->now_us + hello_pause_us(entry);
+  entry->ask_us = event->now_us + hv_pauses_after_answer(entry);
   peers_sooner(peers, entry->ask_us);
   tell_answered(peers, &entry->card, entry->addr, entry->rtt_us);
   learn_cards(peers, &event->msg->u.hello, entry->stranger, entry->source);
@@ -487,7 +479,7 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   }
   entry->answers = 0; /* a peer that returns counts as new; one that was only doubted does not */
   int known = entry->state != HV_PEERS_UNVERIFIED && entry->failures < LOST_TRIES;
-  entry->ask_us = known ? ask_again_us(peers, &entry->card.id, event->now_us, entry->failures) : UINT64_MAX;
+  entry->ask_us = known ? hv_pauses_again_at(peers, &entry->card.id, event->now_us, entry->failures) : UINT64_MAX;
   peers_sooner(peers, entry->ask_us);
   peers_move(entry, HV_PEERS_LOST, event->text);
   if (event->status == HV_TIMEOUT)
@@ -497,16 +489,22 @@ static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   start_over_if_alone(peers);
 }
 
+/* A hello that this node itself cancelled, because a network changed or the peer moved, says nothing about the peer. */
+static void ask_at_once(hv_peers *peers, uint64_t *ask_us, uint64_t now_us) {
+  *ask_us = now_us;
+  peers_sooner(peers, now_us);
+}
+
 static void hello_done(hv_call *call, const hv_event *event) {
   hv_peers_entry *entry = call->owner;
   hv_peers *peers = entry->peers;
   peers->pending--;
   entry->asking = 0;
-  if (peers->leaving || event->status == HV_CANCELLED) {
+  if (peers->leaving)
     finish_leaving(peers);
-    return;
-  }
-  if (event->status == HV_OK && event->msg->kind == HV_MSG_HELLO && hv_peer_equal(&event->msg->u.hello.me.id, &event->peer))
+  else if (event->status == HV_CANCELLED)
+    ask_at_once(peers, &entry->ask_us, event->now_us);
+  else if (event->status == HV_OK && event->msg->kind == HV_MSG_HELLO && hv_peer_equal(&event->msg->u.hello.me.id, &event->peer))
     peers_answered(entry, event);
   else
     did_not_answer(entry, event);
@@ -519,7 +517,7 @@ static void start_failed(hv_peers_start *start, const hv_event *event, hv_status
   start->cause = cause ? cause : hv_cause_of(status);
   start->tries++;
   strncpy(start->text, text, sizeof start->text - 1);
-  start->ask_us = ask_again_us(peers, &start->target.id, event->now_us, start->tries);
+  start->ask_us = hv_pauses_again_at(peers, &start->target.id, event->now_us, start->tries);
   if (news) {
     char where[HV_ADDR_TEXT_MAX];
     hv_env_log(peers->env, HV_LOG_WARN, "peers", "initial_peer_failed", "initial peer %s does not answer, will retry: %s",
@@ -546,7 +544,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   start->tries = 0;
   start->ask_us = UINT64_MAX;
   hv_card card = event->msg->u.hello.me;
-  peers->outer = event->msg->u.hello.you;
+  learn_outer(peers, &event->peer, &event->msg->u.hello.you);
   hv_contact_source source = hv_contact_source_initial(&start->target.addr, &peers->outer);
   hv_contact_keep_card(&card, source);
   if (card.n_addrs == 0 && !card.client_mode) {
@@ -571,7 +569,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   heard_from(entry, event->now_us, &card);
   entry->rtt_us = event->now_us - start->asked_us;
   if (!entry->asking)
-    entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + hello_pause_us(entry);
+    entry->ask_us = card.client_mode ? UINT64_MAX : event->now_us + hv_pauses_after_answer(entry);
   learn_cards(peers, &event->msg->u.hello, 0, source);
   announce_change(peers);
 }
@@ -581,11 +579,13 @@ static void start_done(hv_call *call, const hv_event *event) {
   hv_peers *peers = start->peers;
   peers->pending--;
   start->asking = 0;
-  if (peers->leaving || event->status == HV_CANCELLED) {
+  if (peers->leaving) {
     finish_leaving(peers);
     return;
   }
-  if (event->status != HV_OK)
+  if (event->status == HV_CANCELLED)
+    ask_at_once(peers, &start->ask_us, event->now_us);
+  else if (event->status != HV_OK)
     start_failed(start, event, event->status, event->cause, event->text);
   else if (event->msg->kind != HV_MSG_HELLO || !hv_peer_equal(&event->msg->u.hello.me.id, &event->peer))
     start_failed(start, event, HV_MALFORMED, HV_CAUSE_NOT_A_PEER, "another program answers there, not a peer: correct the address");

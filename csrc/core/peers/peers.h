@@ -103,6 +103,7 @@ struct hv_peers {
   int leaving;             /* 1: hv_peers_leave was called */
   hv_contact_source seen;  /* where any peer was seen, or is to be by the user's word */
   hv_addr outer;           /* this node's address as an initial peer sees it; kind HV_ADDR_NONE: not known */
+  hv_peer_id outer_by;     /* the peer that told this */
   uint64_t life, since_us; /* this node's own life number, and its start */
   uint64_t armed_us;       /* time for which the timer is set */
   hv_timer timer;
@@ -132,6 +133,8 @@ void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id);
 int hv_peers_has_left(const hv_peers *peers, const hv_peer_id *id);
 /* True if this peer has certainly ended after signed_us: a record that it signed at that time is void. */
 int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t signed_us);
+/* True if the user named it as an initial peer, by its ID or by an address where it answered. */
+int hv_peers_is_initial(const hv_peers *peers, const hv_peer_id *id);
 /* Number of live peers. */
 size_t hv_peers_alive(const hv_peers *peers);
 /* Writes the ID and address of a known peer. HV_NOT_FOUND; HV_UNREACHABLE: it is in client mode. */

@@ -235,13 +235,19 @@ static void pause_a_little(hv_hive_averager *a) {
   pthread_mutex_unlock(&a->lock);
 }
 
+/* HV_NOMEM: the hive thread was not asked. */
+static hv_status ask_to_close(hv_hive_averager *a) {
+  hv_hive_op *o = new_op(a, start_close);
+  return o ? answer_of(o, NULL) : HV_NOMEM;
+}
+
 void hv_hive_averager_free(hv_hive_averager *a) {
   if (!a || hv_hive_usable(a->hive) != HV_OK)
     return;
-  hv_hive_op *o;
-  while (!(o = new_op(a, start_close))) /* there is no way to leave it open: others give memory back */
+  hv_status status;
+  while ((status = ask_to_close(a)) == HV_NOMEM) /* there is no way to leave it open: others give memory back */
     pause_a_little(a);
-  if (answer_of(o, NULL) != HV_OK)
+  if (status != HV_OK)
     hv_hive_stop(a->hive); /* the node ends: its last word is to let go of this one's gate */
   pthread_mutex_lock(&a->lock);
   while (a->knocking)

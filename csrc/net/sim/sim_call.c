@@ -282,6 +282,7 @@ static void read_answer(sim_call *c, sim_packet *packet, hv_wire_msg *wire, hv_e
   } else if (wire->msg.kind == HV_MSG_REFUSAL) {
     hv_span why = wire->msg.u.refusal.text;
     event->status = wire->msg.u.refusal.status == HV_OK ? HV_MALFORMED : wire->msg.u.refusal.status;
+    event->status = event->status == HV_CANCELLED ? HV_CLOSED : event->status; /* this node has not cancelled it */
     snprintf(text, HV_MSG_TEXT_MAX + 1, "%.*s", (int)why.size, (const char *)why.data);
     hv_wire_release(wire);
   } else {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ACCEPTS = 32 };
+enum { ACCEPTS = 32, OTHER_ACCEPTS = 8 };
 
 /* ---- outgoing calls ---- */
 
@@ -76,6 +76,8 @@ static hv_status refused(const hv_msg_refusal *refusal, char text[HV_WORLD_TEXT_
     return HV_VERSION; /* there is a sentence from this node's side */
   snprintf(text, HV_WORLD_TEXT_MAX, "%.*s", (int)refusal->text.size, (const char *)refusal->text.data);
   hv_text_clean(text);
+  if (refusal->status == HV_CANCELLED) /* which is this node's own word */
+    return HV_CLOSED;
   return refusal->status > HV_OK && refusal->status < HV_STATUS_COUNT ? refusal->status : HV_INTERNAL;
 }
 
@@ -285,6 +287,7 @@ typedef struct visit {
   hv_loop *loop;
   hv_grpc_call *rpc;
   hv_slip slip;
+  hv_grpc_method method; /* HV_GRPC_CALL or HV_GRPC_OTHER */
   visit_state state;
   uint64_t since_us; /* GREETING, ANSWERING */
 } visit;
@@ -296,19 +299,26 @@ static void visit_makes_way(hv_slip *slip) {
   hv_grpc_call_cancel(HV_HOLDER(visit, slip, slip)->rpc);
 }
 
-static void wait_for_one(hv_loop *loop) {
+static size_t *waiting_for(hv_loop *loop, hv_grpc_method method) {
+  return method == HV_GRPC_OTHER ? &loop->others_waiting : &loop->calls_waiting;
+}
+
+/* False: no memory; the next tick tries again. */
+static int wait_for_one(hv_loop *loop, hv_grpc_method method) {
   visit *v = hv_mem_zalloc(loop->mem, sizeof *v);
   if (!v)
-    return; /* the next tick tries again */
+    return 0;
   v->op.done = accepted;
   v->loop = loop;
+  v->method = method;
   hv_ring_init(&v->ring);
   hv_slip_init(&v->slip, visit_makes_way);
-  v->rpc = hv_grpc_accept(loop->grpc, HV_GRPC_CALL, &v->op);
-  if (v->rpc)
-    loop->calls_waiting++;
-  else
+  v->rpc = hv_grpc_accept(loop->grpc, method, &v->op);
+  int waits = v->rpc != NULL;
+  *waiting_for(loop, method) += (size_t)waits;
+  if (!waits)
     hv_mem_free(v);
+  return waits;
 }
 
 int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from) {
@@ -318,6 +328,8 @@ int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const h
   hv_pace pace = loop->env.tier ? hv_callers_pace(slip, !hv_addr_is_private(from), hv_clock_us()) : HV_PACE_CALLS;
   if (pace == HV_PACE_CUT_OFF)
     hv_door_end(loop->door, from); /* with all calls on it, which gRPC would keep in a queue without a limit */
+  if (pace != HV_PACE_CALLS)
+    hv_callers_leave(&loop->callers, slip); /* nothing is counted, so the next sweep may free its accounts */
   return pace == HV_PACE_CALLS;
 }
 
@@ -331,12 +343,12 @@ void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from) {
 }
 
 void hv_calls_accept(hv_loop *loop) {
-  while (loop->n_bound && loop->phase < HV_PHASE_ENDING && loop->calls_waiting < ACCEPTS) {
-    size_t before = loop->calls_waiting;
-    wait_for_one(loop);
-    if (loop->calls_waiting == before)
-      return;
-  }
+  if (!loop->n_bound || loop->phase >= HV_PHASE_ENDING)
+    return;
+  while (loop->calls_waiting < ACCEPTS && wait_for_one(loop, HV_GRPC_CALL))
+    ;
+  while (loop->others_waiting < OTHER_ACCEPTS && wait_for_one(loop, HV_GRPC_OTHER))
+    ;
 }
 
 static void visit_free(visit *v) {
@@ -418,7 +430,7 @@ static void refuse_version(visit *v, const hv_versions *caller) {
 static void accepted(hv_grpc_op *op, int ok) {
   visit *v = HV_HOLDER(visit, op, op);
   hv_loop *loop = v->loop;
-  loop->calls_waiting--;
+  --*waiting_for(loop, v->method);
   if (!ok || loop->phase >= HV_PHASE_ENDING) {
     visit_free(v);
     return;
@@ -432,6 +444,10 @@ static void accepted(hv_grpc_op *op, int ok) {
   if (!hv_calls_admit(loop, &v->slip, &v->request.peer, &v->request.from) || !take(v, HV_CALLER_CALLS, 1)) {
     hv_callers_leave(&loop->callers, &v->slip);
     refuse(v, HV_BUSY, "too many calls are under way: try again later");
+    return;
+  }
+  if (v->method == HV_GRPC_OTHER) {
+    refuse(v, HV_UNSUPPORTED, "this node has no such method: its version may be older; upgrade it");
     return;
   }
   v->since_us = hv_clock_us();

@@ -350,8 +350,10 @@ void hv_door_close(hv_door *door) {
     pthread_join(door->thread, NULL);
     door->open = 0;
   }
-  for (size_t i = 0; i < door->n_listeners; i++)
+  for (size_t i = 0; i < door->n_listeners; i++) {
+    shutdown(door->listeners[i], SHUT_RDWR); /* a forked child may have it open: a close alone would leave the port taken */
     close(door->listeners[i]);
+  }
   door->n_listeners = 0;
   for (size_t i = 0; i < door->guests.n; i++)
     if (door->guests.places[i].state != HV_GUEST_NONE)

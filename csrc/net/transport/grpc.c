@@ -66,6 +66,7 @@ struct hv_grpc_call {
   int has_lane;
   hv_grpc_lane lane;
   grpc_metadata_array in_meta, end_meta;
+  grpc_call_details other; /* incoming, of another method: its name */
   grpc_byte_buffer *in;
   grpc_status_code code;
   grpc_slice details;
@@ -457,6 +458,7 @@ static hv_grpc_call *call_alloc(hv_grpc *grpc, int server) {
     call->details = grpc_empty_slice();
     grpc_metadata_array_init(&call->in_meta);
     grpc_metadata_array_init(&call->end_meta);
+    grpc_call_details_init(&call->other);
   }
   return call;
 }
@@ -473,13 +475,18 @@ hv_grpc_call *hv_grpc_call_new(hv_grpc_channel *channel, hv_grpc_method method, 
 }
 
 hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *op) {
+  grpc_completion_queue *cq = grpc->cq;
   hv_grpc_call *call = call_alloc(grpc, 1);
-  if (call && grpc_server_request_registered_call(grpc->server, grpc->methods[method], &call->call, &call->deadline, &call->in_meta,
-                                                  NULL, grpc->cq, grpc->cq, op) != GRPC_CALL_OK) {
-    hv_grpc_call_free(call);
+  if (!call)
     return NULL;
-  }
-  return call;
+  grpc_call_error error = method == HV_GRPC_OTHER
+                              ? grpc_server_request_call(grpc->server, &call->call, &call->other, &call->in_meta, cq, cq, op)
+                              : grpc_server_request_registered_call(grpc->server, grpc->methods[method], &call->call,
+                                                                    &call->deadline, &call->in_meta, NULL, cq, cq, op);
+  if (error == GRPC_CALL_OK)
+    return call;
+  hv_grpc_call_free(call);
+  return NULL;
 }
 
 void hv_grpc_call_say_lane(hv_grpc_call *call, const hv_grpc_lane *lane) {
@@ -506,6 +513,7 @@ void hv_grpc_call_free(hv_grpc_call *call) {
   grpc_slice_unref(call->details);
   grpc_metadata_array_destroy(&call->in_meta);
   grpc_metadata_array_destroy(&call->end_meta);
+  grpc_call_details_destroy(&call->other);
   hv_mem_free(call);
 }
 
@@ -593,7 +601,9 @@ int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status s
   grpc_slice details = grpc_slice_from_copied_string(clean);
   at = add_message(add_hello(call, at, meta), answer);
   at->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-  at->data.send_status_from_server.status = status == HV_OK ? GRPC_STATUS_OK : GRPC_STATUS_FAILED_PRECONDITION;
+  at->data.send_status_from_server.status = status == HV_OK            ? GRPC_STATUS_OK
+                                            : status == HV_UNSUPPORTED ? GRPC_STATUS_UNIMPLEMENTED
+                                                                       : GRPC_STATUS_FAILED_PRECONDITION;
   at->data.send_status_from_server.status_details = &details;
   at->data.send_status_from_server.trailing_metadata_count = status != HV_OK;
   at++->data.send_status_from_server.trailing_metadata = &refusal;

@@ -31,7 +31,8 @@ struct hv_grpc_op {
   void (*done)(hv_grpc_op *op, int ok);
 };
 
-typedef enum hv_grpc_method { HV_GRPC_CALL, HV_GRPC_BULK, HV_GRPC_METHODS } hv_grpc_method;
+/* HV_GRPC_OTHER: any method that this node does not have; for hv_grpc_accept alone. */
+typedef enum hv_grpc_method { HV_GRPC_CALL, HV_GRPC_BULK, HV_GRPC_METHODS, HV_GRPC_OTHER = HV_GRPC_METHODS } hv_grpc_method;
 
 /* ---- the queue ---- */
 
@@ -98,7 +99,7 @@ void hv_grpc_call_say_lane(hv_grpc_call *call, const hv_grpc_lane *lane);
 /* Incoming: that metadata. HV_NOT_FOUND: none, so the stream has one call. HV_MALFORMED. */
 hv_status hv_grpc_call_lane(const hv_grpc_call *call, hv_grpc_lane *out);
 /* Waits for the next incoming call; op completes when it has come, with ok 0 if the call must be freed. NULL: no memory, or serving
- * has stopped. */
+ * has stopped. gRPC keeps calls that nobody waits for in a queue without a limit, those of other methods too. */
 hv_grpc_call *hv_grpc_accept(hv_grpc *grpc, hv_grpc_method method, hv_grpc_op *op);
 void hv_grpc_call_free(hv_grpc_call *call); /* no operation may be under way; NULL is fine. Cancels a call that has not ended */
 void hv_grpc_call_cancel(hv_grpc_call *call);
@@ -106,7 +107,7 @@ void hv_grpc_call_cancel(hv_grpc_call *call);
 /* Outgoing: sends request (taken) and completes with the answer and the status of a unary call. */
 int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *op);
 /* Incoming: sends the answer (taken; NULL: none) and the final status with its text. with_close: completes after the other side has
- * closed, for calls without hv_grpc_call_end. */
+ * closed, for calls without hv_grpc_call_end. HV_UNSUPPORTED becomes gRPC's UNIMPLEMENTED. */
 int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
                         hv_grpc_op *op);
 

@@ -233,7 +233,14 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
              where, timeout_ms);
     break;
   case HV_CANCELLED:
-    snprintf(text, HV_WORLD_TEXT_MAX, "cancelled");
+    if (!link->dropped)
+      snprintf(text, HV_WORLD_TEXT_MAX, "cancelled");
+    else if (link->loop->phase >= HV_PHASE_ENDING)
+      snprintf(text, HV_WORLD_TEXT_MAX, "this node is shutting down");
+    else
+      snprintf(text, HV_WORLD_TEXT_MAX,
+               "the connection to %s was closed, because this machine's network or the peer's address has changed: try again",
+               where);
     break;
   case HV_CLOSED:
     *cause = HV_CAUSE_CONNECTION_LOST;

@@ -35,8 +35,9 @@ void hv_stream_break_off(stream *s, hv_status why, const char *text) {
   closing(s, why, text);
   if (s->asking)
     hv_calls_cancel(&s->loop->env, &s->meets);
-  for (size_t i = 0; i < s->n_lanes && !s->asking; i++)
-    hv_grpc_call_cancel(s->lanes[i]->rpc);
+  for (size_t i = 0; i < s->n_lanes; i++)
+    if (s->lanes[i]->rpc)
+      hv_grpc_call_cancel(s->lanes[i]->rpc);
 }
 
 void hv_stream_refuse(stream *s, hv_status status, const char *text) {

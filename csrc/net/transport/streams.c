@@ -15,7 +15,12 @@ static void close_if_done(stream *s);
 static const hv_stream_reports reports = {.came = message_came, .sent = message_sent, .op_ended = close_if_done};
 
 static void link_dropped(hv_link_use *use) {
-  hv_stream_break_off(HV_HOLDER(stream, of_link, use), HV_CANCELLED, "the peer was forgotten");
+  stream *s = HV_HOLDER(stream, of_link, use);
+  hv_stream_break_off(
+      s, HV_CANCELLED,
+      s->loop->phase >= HV_PHASE_ENDING
+          ? "this node is shutting down"
+          : "the connection was closed, because this machine's network or the peer's address has changed: try again");
 }
 
 static stream *make(hv_loop *loop) {
@@ -396,7 +401,7 @@ static void message_came(lane *l, size_t skip, int more) {
 
 /* ---- opening ---- */
 
-/* Creates the call of an outgoing stream, and queues the first message. */
+/* Creates the call of an outgoing stream, and queues the first message. If its end is awaited then, the lane is not over. */
 static hv_status begin(stream *s, const hv_msg *first) {
   lane *l = s->lanes[0];
   hv_grpc_lane token = {0};
@@ -413,7 +418,10 @@ static hv_status begin(stream *s, const hv_msg *first) {
   }
   status = push(s, NULL);
   s->told = 1;
-  return status != HV_OK || hv_grpc_call_end(l->rpc, &l->over) ? status : HV_INTERNAL;
+  if (status != HV_OK)
+    return status;
+  l->is_over = !hv_grpc_call_end(l->rpc, &l->over);
+  return l->is_over ? HV_INTERNAL : HV_OK;
 }
 
 static void run(stream *s) {
@@ -453,21 +461,14 @@ static hv_status begin_met(stream *s, const hv_event *event) {
 /* The peer was asked for its versions: begins the stream, or ends it. */
 static void met(hv_call *call, const hv_event *event) {
   stream *s = call->owner;
-  lane *l = s->lanes[0];
   s->asking = 0;
   hv_status status = s->state == CLOSING ? HV_CANCELLED : begin_met(s, event);
   if (status == HV_OK) {
-    l->is_over = 0;
     run(s);
     message_sent(s); /* core may send more now */
     return;
   }
-  if (s->state != CLOSING) {
-    s->why = status;
-    snprintf(s->why_text, sizeof s->why_text, "%s", event->text[0] ? event->text : hv_status_text(status));
-    hv_stream_drop_queue(s);
-    hv_stream_move(s, CLOSING);
-  }
+  hv_stream_break_off(s, status, event->text[0] ? event->text : hv_status_text(status));
   close_if_done(s);
 }
 

@@ -83,7 +83,7 @@ hv_status hv_calls_meet(hv_loop *loop, hv_call *call);
 void hv_calls_reply(hv_env *env, hv_request *request, const hv_msg *answer);
 /* A peer called on the connection from that address: the door keeps it before those on which nobody has called. */
 void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from);
-/* Gives an incoming call or stream its slip. False: no memory, or the peer calls too often. */
+/* Gives an incoming call or stream its slip. False: no memory, or the peer calls too often; the slip holds nothing then. */
 int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
@@ -137,6 +137,7 @@ struct hv_loop {
 
   size_t n_asked;                /* number of outgoing calls */
   size_t calls_waiting;          /* number of accepts that wait for a caller */
+  size_t others_waiting;         /* the same for calls of methods that this node does not have */
   hv_ring greeting, asked_of_us; /* incoming calls: without a first message yet; not answered by core yet */
   hv_ring answering;             /* incoming calls whose answer is being sent */
   size_t n_answering;

@@ -433,6 +433,36 @@ static void open_pair(scene *s, uint64_t seed, hv_sim_link link) {
   run(s, 5);
 }
 
+/* The node itself drops the connection, because a network changed: the program, which cancelled nothing, may try again. */
+static void dropped_connection_ends_echo_and_parcel_as_closed(void **unused) {
+  (void)unused;
+  scene s;
+  transfer t;
+  open_pair(&s, 21, (hv_sim_link){.delay_us = 50000});
+  hv_target one = hv_sim_target(s.sim, 1);
+  hv_node *node = hv_sim_core(s.sim, 0);
+  hv_payload *payload = some_bytes(&s.mem, 20 * HV_PARCEL_PIECE);
+  for (int cancelled = 0; cancelled < 2; cancelled++) {
+    hv_status status = HV_BUSY;
+    hv_node_echo echo = {.done = echo_over, .owner = &status, .to = one.id, .bytes = hv_span_of("here", 4), .timeout_ms = 9000};
+    give(&s, &t, 0, 1, payload, 9000);
+    run(&s, 0.03);
+    assert_int_equal(hv_node_echo_start(node, &echo), HV_OK);
+    if (cancelled) {
+      hv_node_echo_cancel(node, &echo);
+      hv_parcel_send_cancel(&t.send);
+    } else {
+      hv_node_env(node)->forget(hv_node_env(node), &one);
+    }
+    run(&s, 5);
+    assert_int_equal(status, cancelled ? HV_CANCELLED : HV_CLOSED);
+    assert_int_equal(t.done, 1);
+    assert_int_equal(t.status, cancelled ? HV_CANCELLED : HV_CLOSED);
+  }
+  hv_payload_release(payload);
+  close_scene(&s);
+}
+
 static void parcels_arrive_whole_and_in_order(void **unused) {
   (void)unused;
   scene s;
@@ -612,6 +642,7 @@ int main(void) {
       cmocka_unit_test(a_client_is_known_while_it_says_hello),
       cmocka_unit_test(lone_peer_retries_all_known_peers_for_ever),
       cmocka_unit_test(a_small_table_holds_in_a_large_swarm),
+      cmocka_unit_test(dropped_connection_ends_echo_and_parcel_as_closed),
       cmocka_unit_test(parcels_arrive_whole_and_in_order),
       cmocka_unit_test(a_parcel_over_the_limit_is_refused_before_memory_is_taken),
       cmocka_unit_test(untaken_parcels_are_bounded_even_if_they_are_empty),

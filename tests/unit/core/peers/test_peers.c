@@ -16,6 +16,8 @@ typedef struct scene {
   size_t n_asked;
   hv_target forgotten; /* the last one */
   size_t n_forgotten;
+  hv_addr you; /* where those that answer see this node */
+  size_t n_changed;
 } scene;
 
 static hv_status keep_call(hv_env *env, hv_call *call, const hv_msg *request) {
@@ -89,6 +91,7 @@ static void all_answer(scene *s, const hv_card *cards, size_t n) {
   s->n_asked = 0;
   for (size_t i = 0; i < count; i++) {
     hv_msg msg = {.kind = HV_MSG_HELLO, .u.hello = {.me = {.id = asked[i]->to.id, .n_addrs = 1, .addrs = {asked[i]->to.addr}}}};
+    msg.u.hello.you = s->you;
     msg.u.hello.cards = cards;
     msg.u.hello.n_cards = n;
     asked[i]->done(asked[i], &(hv_event){.kind = HV_EVENT_CALL_DONE,
@@ -344,6 +347,154 @@ static void new_network_asks_all_peers_at_once(void **unused) {
   close_scene(&s);
 }
 
+/* The connections of all hellos that are under way are closed by this node. */
+static void all_are_cancelled(scene *s) {
+  size_t n = s->n_asked;
+  s->n_asked = 0;
+  for (size_t i = 0; i < n; i++)
+    s->asked[i]->done(s->asked[i], &(hv_event){.kind = HV_EVENT_CALL_DONE,
+                                               .call = s->asked[i],
+                                               .status = HV_CANCELLED,
+                                               .text = "cancelled",
+                                               .now_us = s->fake.now_us});
+}
+
+/* The network changes while the first hello is under way: the connection is closed, the event comes, then the hello's end. */
+static void network_change_during_first_hello_asks_again(void **unused) {
+  (void)unused;
+  scene s;
+  hv_target initial = {fake_peer(1), address(99, 1, 0)};
+  open_scene(&s, &initial);
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  hv_moves_network(&s.peers);
+  all_are_cancelled(&s);
+  assert_int_equal(s.peers.starts[0].tries, 0);
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 1));
+  close_scene(&s);
+}
+
+/* It moves while this node asks at its old address. */
+static void peer_that_moves_during_a_hello_is_asked_again(void **unused) {
+  (void)unused;
+  scene s;
+  hv_peer_id id = fake_peer(1000);
+  hv_addr before = address(7, 1, 0), after = address(8, 1, 0);
+  open_scene(&s, NULL);
+  comes(&s, 1000, before, 0);
+  tick(&s);
+  all_answer(&s, NULL, 0);
+  hv_peers_down(&s.peers, &(hv_event){.peer = id, .text = "the connection broke", .now_us = s.fake.now_us});
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  comes(&s, 1000, after, 0);
+  assert_int_equal(s.n_forgotten, 1);
+  all_are_cancelled(&s);
+  assert_int_equal(hv_peers_find(&s.peers, &id)->failures, 0);
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  assert_true(hv_addr_equal(&s.asked[0]->to.addr, &after));
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 1000));
+  close_scene(&s);
+}
+
+/* ---- where initial peers see this node ---- */
+
+static void note_changed(void *arg) {
+  ((scene *)arg)->n_changed++;
+}
+
+static void open_for_outer(scene *s, const hv_target *initial) {
+  open_scene(s, initial);
+  s->peers.config.changed = note_changed;
+  s->peers.config.arg = s;
+  s->you = address(1, 1, 0);
+  tick(s);
+  all_answer(s, NULL, 0);
+  assert_true(hv_addr_equal(&s->peers.outer, &s->you));
+}
+
+static void later_hellos(scene *s, int n) {
+  for (int i = 0; i < n; i++) {
+    s->fake.now_us += 20000000;
+    tick(s);
+    all_answer(s, NULL, 0);
+  }
+}
+
+/* A home router gets another address, and all connections stay or come back. */
+static void later_answer_of_an_initial_peer_changes_outer(void **unused) {
+  (void)unused;
+  scene s;
+  hv_target initial = {fake_peer(1), address(99, 1, 0)};
+  open_for_outer(&s, &initial);
+  later_hellos(&s, 3);
+  s.n_changed = 0;
+  s.you.port++; /* another connection */
+  later_hellos(&s, 1);
+  assert_int_equal(s.n_changed, 0);
+  s.you = address(2, 1, 0);
+  later_hellos(&s, 1);
+  assert_true(hv_addr_equal(&s.peers.outer, &s.you));
+  assert_int_equal(s.n_changed, 1);
+  s.you.kind = HV_ADDR_NONE;
+  later_hellos(&s, 1);
+  assert_int_equal(s.peers.outer.host.ip[1], 2);
+  close_scene(&s);
+}
+
+static void answer_of_a_stranger_leaves_outer_as_it_is(void **unused) {
+  (void)unused;
+  scene s;
+  hv_addr outer;
+  hv_target initial = {fake_peer(1), address(99, 1, 0)};
+  open_for_outer(&s, &initial);
+  outer = s.you;
+  comes(&s, 1000, address(7, 1, 0), 0);
+  s.you = address(66, 6, 0);
+  tick(&s);
+  assert_int_equal(s.n_asked, 1);
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 1000));
+  assert_true(hv_addr_equal(&s.peers.outer, &outer));
+  close_scene(&s);
+}
+
+/* One sees this node in its own network, and the other one behind a router. */
+static void two_initial_peers_do_not_change_outer_in_turn(void **unused) {
+  (void)unused;
+  scene s;
+  hv_target initial = {fake_peer(1), address(99, 1, 0)};
+  hv_peer_id second = fake_peer(2);
+  open_for_outer(&s, &initial);
+  comes(&s, 2, address(7, 1, 0), 0);
+  tick(&s);
+  all_answer(&s, NULL, 0);
+  hv_peers_start two[2] = {s.peers.starts[0], s.peers.starts[0]}, *one = s.peers.starts;
+  two[1].target.id = two[1].answered = second;
+  s.peers.starts = two;
+  s.peers.n_starts = 2;
+  hv_addr first = s.you;
+  s.fake.now_us += 20000000;
+  tick(&s);
+  for (size_t i = 0; i < s.n_asked; i++)
+    if (hv_peer_equal(&s.asked[i]->to.id, &second)) {
+      s.asked[0] = s.asked[i];
+      s.n_asked = 1;
+    }
+  s.you = address(2, 2, 1);
+  all_answer(&s, NULL, 0);
+  assert_true(lives(&s, 2));
+  assert_true(hv_addr_equal(&s.peers.outer, &first));
+  s.peers.starts = one;
+  s.peers.n_starts = 1;
+  close_scene(&s);
+}
+
 /* ---- another life of the same peer ---- */
 
 static uint64_t reborn_us, n_reborn, n_gone;
@@ -435,6 +586,11 @@ int main(void) {
       cmocka_unit_test(peer_that_moves_is_asked_at_its_new_address),
       cmocka_unit_test(peer_that_gets_another_address_keeps_its_connections),
       cmocka_unit_test(new_network_asks_all_peers_at_once),
+      cmocka_unit_test(network_change_during_first_hello_asks_again),
+      cmocka_unit_test(peer_that_moves_during_a_hello_is_asked_again),
+      cmocka_unit_test(later_answer_of_an_initial_peer_changes_outer),
+      cmocka_unit_test(answer_of_a_stranger_leaves_outer_as_it_is),
+      cmocka_unit_test(two_initial_peers_do_not_change_outer_in_turn),
   };
   return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
 }

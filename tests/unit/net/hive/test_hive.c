@@ -23,6 +23,33 @@ static void free_both(hv_hive *a, hv_hive *b) {
 
 /* ---- no memory ---- */
 
+/* There is no way to leave an averager open, and its end is no reason to end the node. */
+static void averager_freed_without_memory_leaves_the_node_running(void **state) {
+  (void)state;
+  enum { ALLOCATIONS = 3 };
+  static float values[8];
+  const int64_t shape[] = {8};
+  hv_hive_tensor tensor = {.data = values, .dtype = HV_DTYPE_FLOAT32, .shape = shape, .n_dims = 1};
+  hv_hive_averager_config config = {.prefix = "run", .tensors = &tensor, .n_tensors = 1, .part_bytes = 1 << 16};
+  hv_hive *hive = hives_start(NULL, 1);
+  for (long n = 0; n < ALLOCATIONS; n++) {
+    hv_hive_averager *averager;
+    hv_error err = {0};
+    hv_status status = hv_hive_averager_new(hive, &config, &averager, &err);
+    if (status != HV_OK)
+      fail_msg("%s", err.text);
+    hv_mem_fail_in(hv_hive_mem(hive), n);
+    hv_hive_averager_free(averager);
+    hv_mem_fail_in(hv_hive_mem(hive), -1);
+  }
+  hv_future *met;
+  assert_int_equal(hv_hive_wait_peers(hive, 0, &met), HV_OK); /* it still takes requests */
+  assert_true(hv_future_wait(met, 60000));
+  assert_int_equal(hv_future_result(met, NULL, NULL, NULL), HV_OK);
+  hv_future_release(met);
+  hv_hive_free(hive);
+}
+
 enum { PEERS, ECHO, SEND, RECEIVE, REQUESTS };
 
 static hv_status request(hv_hive *hive, const hv_peer_id *to, int what, atomic_int *back, hv_future **out) {
@@ -397,6 +424,7 @@ static void addresses_of_other_transports_are_refused_if_they_are_alone(void **s
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(request_ends_and_returns_its_bytes_if_any_allocation_fails),
+      cmocka_unit_test(averager_freed_without_memory_leaves_the_node_running),
       cmocka_unit_test(asking_threads_all_get_an_end_when_the_hive_stops),
       cmocka_unit_test(a_future_outlives_its_hive),
       cmocka_unit_test(a_parcel_that_nobody_looked_at_is_received_again_first),

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -325,6 +326,53 @@ static void connection_that_ended_costs_no_time_while_it_is_open(void **state) {
   hv_door_free(door);
 }
 
+/* A child has all descriptors of its parent until it ends: here until the parent closes the pipe. */
+static pid_t fork_child_until(int pipe_ends[2]) {
+  assert_int_equal(pipe(pipe_ends), 0);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    char byte;
+    close(pipe_ends[1]);
+    _exit(read(pipe_ends[0], &byte, 1) != 0);
+  }
+  close(pipe_ends[0]);
+  return child;
+}
+
+/* A worker of a DataLoader lives longer than the node. */
+static void closed_door_frees_its_port_while_a_child_lives(void **state) {
+  (void)state;
+  hv_mem mem;
+  hv_door *door;
+  uint16_t port = 0;
+  int pipe_ends[2];
+  hv_addr here = real_addr("/ip4/127.0.0.1/tcp/0");
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_door_config config = {.mem = &mem, .greeting_ms = 300, .take = keep_socket};
+  assert_int_equal(hv_door_new(&config, &door, NULL), HV_OK);
+  assert_int_equal(hv_door_listen(door, &here, &port, NULL), HV_OK);
+  assert_int_equal(hv_door_open(door, NULL), HV_OK);
+  int fd = dial_from(1, port); /* so that the port has seen a connection */
+  counts_when(door, 1, 0);
+  pid_t child = fork_child_until(pipe_ends);
+  hv_door_free(door);
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int late = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int refused = connect(late, (struct sockaddr *)&at, sizeof at) != 0 && errno == ECONNREFUSED;
+  hv_status status = hv_door_new(&config, &door, NULL);
+  here.port = port;
+  status = status == HV_OK ? hv_door_listen(door, &here, &port, NULL) : status;
+  close(pipe_ends[1]);
+  int ended;
+  assert_int_equal(waitpid(child, &ended, 0), child);
+  assert_true(refused);
+  assert_int_equal(status, HV_OK);
+  hv_door_free(door);
+  close(late);
+  close(fd);
+}
+
 static void the_file_limit_is_raised_and_never_lowered(void **state) {
   (void)state;
   struct rlimit before, low, after;
@@ -354,6 +402,7 @@ int main(void) {
       cmocka_unit_test(process_without_files_hears_again_when_it_has_some),
       cmocka_unit_test(door_that_lost_its_spare_file_hears_again),
       cmocka_unit_test(connection_that_ended_costs_no_time_while_it_is_open),
+      cmocka_unit_test(closed_door_frees_its_port_while_a_child_lives),
       cmocka_unit_test(the_file_limit_is_raised_and_never_lowered),
   };
   return cmocka_run_group_tests_name("door", tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include "net/transport/world.h"
 #include "net/wire.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -198,6 +199,71 @@ static void hold_places(const char *method, hv_caller_kind kind, unsigned keys, 
   real_stop(&node);
 }
 
+static hv_tier strange(void *arg, const hv_peer_id *peer) {
+  (void)arg, (void)peer;
+  return HV_TIER_STRANGER;
+}
+
+static void take_all_for_strangers(real_node *node, void *arg) {
+  (void)arg;
+  node->loop->env.tier = strange;
+}
+
+/* The accounts of a peer that calls too often may be freed while the gRPC call that was refused has not ended. */
+typedef struct admission {
+  hv_slip slip;
+  int is_held;
+} admission;
+
+static void admit_until_refused(real_node *node, void *arg) {
+  admission *a = arg;
+  hv_slip *slip = &a->slip;
+  hv_peer_id peer = {.key = {1}};
+  hv_addr from = real_addr("/ip4/198.18.1.1/tcp/4000");
+  for (int i = 0; i <= HV_LOOP_PEER_CALLS_AHEAD && hv_calls_admit(node->loop, slip, &peer, &from); i++)
+    hv_callers_leave(&node->loop->callers, slip);
+  a->is_held = slip->peer || slip->network;
+}
+
+static void slip_refused_for_its_pace_holds_nothing(void **state) {
+  (void)state;
+  real_node node;
+  admission a;
+  real_start(&node, &(real_options){.seed = 1});
+  real_do(&node, take_all_for_strangers, NULL);
+  hv_slip_init(&a.slip, NULL);
+  real_do(&node, admit_until_refused, &a);
+  assert_false(a.is_held);
+  real_stop(&node);
+}
+
+static size_t allocated(void) {
+  return mallinfo2().uordblks; /* 0 with sanitizers */
+}
+
+/* gRPC keeps a call that nobody requests, and its 12 KiB, also after the caller has reset it. */
+static void calls_of_unknown_methods_fill_no_memory(void **state) {
+  (void)state;
+  enum { CALLS = 10000, KEPT = 16 << 20 };
+  for (int insecure = 0; insecure < 2; insecure++) {
+    real_node node;
+    h2_client client;
+    real_start(&node, &(real_options){.seed = 1, .insecure = insecure});
+    real_do(&node, take_all_for_strangers, NULL);
+    size_t before = allocated();
+    assert_true(h2_open(&client, &node.target, 7, 1, insecure));
+    for (int i = 0; i < CALLS; i++)
+      if (!h2_begin(&client, "Nobody") || !h2_frame(&client, H2_RESET, 0, client.stream, hv_span_of("\0\0\0\10", 4)))
+        break; /* it is cut off */
+    pass_ms(100);
+    for (int ms = 0; ms < 20000 && allocated() > before + KEPT; ms += 10)
+      pass_ms(10);
+    assert_in_range(allocated(), 0, before + KEPT);
+    h2_close(&client);
+    real_stop(&node);
+  }
+}
+
 static void silent_streams_keep_no_stream_out(void **state) {
   (void)state;
   hold_places("Bulk", HV_CALLER_STREAMS, 8, 1, HV_LOOP_PEER_STREAMS_MAX, HV_LOOP_NETWORK_STREAMS_MAX);
@@ -241,6 +307,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(untaken_answers_stay_below_their_limit),
       cmocka_unit_test(late_requests_count_all_that_grpc_may_hold),
       cmocka_unit_test(late_greetings_count_all_that_grpc_may_hold),
+      cmocka_unit_test(calls_of_unknown_methods_fill_no_memory),
+      cmocka_unit_test(slip_refused_for_its_pace_holds_nothing),
       cmocka_unit_test(silent_streams_keep_no_stream_out),
       cmocka_unit_test(silent_calls_keep_no_call_out),
       cmocka_unit_test(idle_connections_with_keys_keep_nobody_out),
