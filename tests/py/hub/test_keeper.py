@@ -109,6 +109,25 @@ def test_newest_whole_checkpoint_is_read_and_old_ones_go(tmp_path, caplog):
     assert "a%2Frun-10.state" in caplog.text and Checkpoints(tmp_path, "none", 2).newest(1000) is None
 
 
+def test_written_checkpoint_stays_beside_unreadable_ones(tmp_path):
+    for epoch in (90, 91):
+        (tmp_path / f"run-{epoch}.state").write_bytes(b"damaged")
+    kept = Checkpoints(tmp_path, "run", 2)
+    assert kept.newest(1000) is None
+    for epoch in (7, 8, 9):
+        assert kept.save(IMAGE._replace(epoch=epoch)).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"run-{epoch}.state" for epoch in (8, 9, 90, 91)]
+    again = Checkpoints(tmp_path, "run", 1)  # has read nothing
+    assert again.save(IMAGE._replace(epoch=10)).exists() and again.newest(1000).epoch == 10
+
+
+def test_drafts_of_a_killed_hub_are_removed_at_start(tmp_path):
+    for name in ("run-7.part", "other-7.part", "run-seven.part"):
+        (tmp_path / name).write_bytes(b"cut short")
+    Checkpoints(tmp_path, "run", 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other-7.part", "run-seven.part"]
+
+
 @pytest.mark.parametrize("at", [0, 8, 20, 60, -40, -1])
 def test_changed_byte_in_a_checkpoint_is_refused(tmp_path, at):
     path = Checkpoints(tmp_path, "run", 1).save(IMAGE)
