@@ -88,6 +88,28 @@ class Checkpoints:
             old.unlink(missing_ok=True)
         return path
 
+    def set_aside(self, least: int) -> List[pathlib.Path]:
+        """Renames the files of an epoch and later ones, so that they are not read again. Returns the new names.
+
+        Args:
+            least: The epoch.
+        """
+        aside = []
+        for epoch, path in self._files():
+            if epoch < least:
+                continue
+            number, name = 1, path.with_name(f"{path.name}.aside")
+            while name.exists():
+                number += 1
+                name = path.with_name(f"{path.name}.aside{number}")
+            try:
+                path.rename(name)
+            except OSError as error:
+                logger.warning("%s: could not set the checkpoint %s aside: %s", self._run_id, path, error)
+                continue
+            aside.append(name)
+        return aside
+
     def newest(self, size_max: int) -> Optional[Image]:
         """Returns the state of the newest file that is whole. None: there is none. The log names files that are not.
 

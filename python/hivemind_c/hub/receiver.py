@@ -132,6 +132,7 @@ class Asked:
                 self._keeper.take(image)
         except (ValueError, HivemindError) as error:
             logger.warning("%s: refusing the state that peer %s sent: %s", self.run_id, giver, error)
+            self._failed.add(giver)
             self.end_request()
 
 

@@ -13,7 +13,7 @@ from hivemind_c.averaging.image import MAGIC, Image
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.hub import files
 from hivemind_c.hub.files import Checkpoints, read_image, write_image
-from hivemind_c.hub.keeper import Keeper
+from hivemind_c.hub.keeper import Keeper, Training
 from hivemind_c.hub.sizes import budget_of, in_words, parse_bytes
 
 IMAGE = Image(7, b"metadata", (b"abcd" * 5, b"", b"xyz"), ((0, 1, False), (0, 0, False), (0, 0, True)))
@@ -23,8 +23,9 @@ LINEAGE = bytes(range(16))
 
 @pytest.fixture
 def keeper(dhts):
-    """keeper(...) makes one of the run "run" on a node of its own."""
-    return lambda size_max=1 << 30, every=1, kept=None: Keeper(dhts[1]._node._started(), "run", size_max, every, kept)
+    """keeper(...) makes one of the run "run", whose trainers are in epoch 10, on a node of its own."""
+    node, now = dhts[1]._node._started(), Training(10, b"")
+    return lambda size_max=1 << 30, every=1, kept=None: Keeper(node, "run", size_max, every, kept, lambda: now)
 
 
 @pytest.fixture
