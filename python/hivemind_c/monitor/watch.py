@@ -96,7 +96,7 @@ class Watch:
         now = self.latest = self._gatherer.look(asking)
         self.looks += 1
         # before anybody trains there is nothing to remember, and what a few have said is not the run's loss
-        if now.whole and (now.num_peers or now.peers):
+        if now.whole and now.is_training:
             self._history.add(now)
         for listener in self._listeners:
             try:
