@@ -177,6 +177,7 @@ class Receiver:
                 continue
             block = self.arrivals.take(ticket)
             for asked in list(self._runs.values()):
-                if asked.request is not None and asked.request.ticket == ticket:
+                request = asked.request  # another thread may end it
+                if block is not None and request is not None and request.ticket == ticket:
                     asked.take(block)
             del block
