@@ -16,6 +16,7 @@ from hivemind_c import (
     HivemindValueError,
     get_dht_time,
 )
+from hivemind_c.cli.dht import parser
 from support import eventually, has_ip6
 
 
@@ -146,3 +147,10 @@ def test_a_malformed_address_is_named_wherever_it_stands(argument, address):
     with pytest.raises(HivemindValueError) as caught:
         DHT(start=True, **{argument: address})
     assert any(word in str(caught.value) for word in (address, *address.split("/")[2:])), caught.value
+
+
+def test_command_takes_an_option_of_addresses_again():
+    words = ["--initial_peers", "a:1", "b:2", "--host_maddrs", "c:3", "--initial_peers", "d:4"]
+    options = parser().parse_args(words)
+    assert (options.initial_peers, options.host_maddrs) == (["a:1", "b:2", "d:4"], ["c:3"])
+    assert parser().parse_args([]).initial_peers == []
