@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 import sys
+import time
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from _hivemind_c import HivemindError
@@ -51,7 +52,7 @@ def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
             dht._wait_for_others(patience)
     except HivemindError as error:
         logger.warning("training begins alone, and goes on looking for the swarm: %s", error)
-        dht._troubled = True  # that has been told
+        dht._troubled_at = time.monotonic()  # that has been told
     except BaseException:
         dht.shutdown()
         raise

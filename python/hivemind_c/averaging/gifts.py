@@ -184,13 +184,14 @@ class Arrivals:
         waiting.count += len(body)
         return ticket if waiting.count == total else None
 
-    def take(self, ticket: bytes) -> bytearray:
-        """Returns a block that is whole. The next one of that ticket may come.
+    def take(self, ticket: bytes) -> Optional[bytearray]:
+        """Returns a block that is whole. The next one of that ticket may come. None: the request has ended meanwhile.
 
         Args:
             ticket: Its ticket.
         """
-        arrival = self._waiting[ticket]
-        self._waiting[ticket] = _Arrival(arrival.giver, arrival.most)
-        assert arrival.block is not None, "the block is whole"
-        return arrival.block
+        arrival = self._waiting.get(ticket)
+        if arrival is None:
+            return None
+        block, arrival.block, arrival.count = arrival.block, None, 0
+        return block

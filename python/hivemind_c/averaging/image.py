@@ -19,6 +19,7 @@ LINEAGE_BYTES = 16
 MAGIC = b"HVhub 1\n"
 ALIGN = 64
 HEADER_MAX = 4 << 20  #: bytes
+EPOCH_MAX = 1 << 48  #: of a state that is kept: a peer's record has no larger count
 PARTS_MAX = 1 << 14  #: the core's limit
 DIGEST = hashlib.sha256().digest_size
 PIECE = 1 << 20  #: bytes that are hashed and written at a time
@@ -42,6 +43,12 @@ class Image(NamedTuple):
         """The 16 bytes that name the history of the state; none: it does not say."""
         lineage = self._about().get("lineage")
         return lineage if isinstance(lineage, bytes) and len(lineage) == LINEAGE_BYTES else b""
+
+    @property
+    def setup(self) -> bytes:
+        """The setup of the trainers that made the state, packed; none: it does not say."""
+        setup = self._about().get("setup")
+        return setup if isinstance(setup, bytes) else b""
 
     def _about(self) -> Dict[Any, Any]:
         try:
@@ -134,7 +141,7 @@ def _header(packed: bytes, run_id: str) -> Tuple[int, bytes, List[Tuple[int, int
         raise ValueError("it is of another run")
     fine = (
         type(epoch) is int
-        and 0 <= epoch < 1 << 64
+        and 0 <= epoch <= EPOCH_MAX
         and type(metadata) is bytes
         and len(parts) <= PARTS_MAX
         and all(type(size) is int and size >= 0 for size, *_ in parts)

@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hivemind-dht", description="Runs a node of the DHT. It prints its addresses: give them to others as --initial_peers."
     )
-    addresses: Dict[str, Any] = dict(nargs="*", metavar="ADDRESS", default=[])
+    addresses: Dict[str, Any] = dict(action="extend", nargs="*", metavar="ADDRESS", default=[])
     parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; none begins a new swarm")
     parser.add_argument("--host_maddrs", **addresses, help="where to listen, e.g. 0.0.0.0:31337 or [::]:*; by default every interface, at a free port")
     parser.add_argument("--announce_maddrs", **addresses, help="what others are told instead of the addresses found out")

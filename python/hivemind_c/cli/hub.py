@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import logging
 import pathlib
@@ -64,6 +65,10 @@ def check(options: argparse.Namespace) -> None:
             raise ValueError(f"cannot start the hub: --{name} must be {least} or more")
     if not 0 <= options.port < 1 << 16:
         raise ValueError("cannot start the hub: --port must be a number from 0 to 65535")
+    if options.web and not 0 < options.web <= 65536 - len(options.run_id):  # each run has a page, one port up
+        raise ValueError(
+            "cannot start the hub: --web must be a number from 0 to 65535, for the page of the last run too"
+        )
     names = [run_name(run) for run in options.run_id]
     if len(set(names)) < len(names):
         raise ValueError("cannot start the hub: --run_id names one run twice; give each run once")
@@ -171,7 +176,8 @@ class Service:
         folder = state_folder() if given is None else pathlib.Path(given)
         if given == "none":
             return None
-        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # the history says that it cannot be opened
+            folder.mkdir(parents=True, exist_ok=True)
         return str(folder / f"hub-{pathlib.Path(run_id).name}.db")
 
     def serve(self, ended: threading.Event) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 import urllib.parse
-from typing import BinaryIO, Iterator, Optional, Tuple
+from typing import BinaryIO, List, Optional, Set, Tuple
 
 from hivemind_c.averaging.image import Image, block_of, block_size_max, read_block
 
@@ -58,9 +58,14 @@ class Checkpoints:
         self._folder, self._run_id, self._keep = folder, run_id, keep
         self._stem = urllib.parse.quote(run_id, safe="")
         folder.mkdir(parents=True, exist_ok=True)
+        self._unreadable: Set[pathlib.Path] = set()
+        for _, draft in self._files(".part"):  # of a hub that was killed
+            draft.unlink(missing_ok=True)
 
     def save(self, image: Image) -> pathlib.Path:
         """Writes a state, then removes files of old epochs. Returns the file. Raises OSError, as if the disk is full.
+
+        The file itself stays, and files that could not be read neither count nor go.
 
         Args:
             image: The state.
@@ -77,9 +82,33 @@ class Checkpoints:
             draft.unlink(missing_ok=True)
             raise
         self._sync()
-        for _, old in list(self._files())[self._keep :]:
+        self._unreadable.discard(path)
+        others = [old for _, old in self._files() if old != path and old not in self._unreadable]
+        for old in others[self._keep - 1 :]:
             old.unlink(missing_ok=True)
         return path
+
+    def set_aside(self, least: int) -> List[pathlib.Path]:
+        """Renames the files of an epoch and later ones, so that they are not read again. Returns the new names.
+
+        Args:
+            least: The epoch.
+        """
+        aside = []
+        for epoch, path in self._files():
+            if epoch < least:
+                continue
+            number, name = 1, path.with_name(f"{path.name}.aside")
+            while name.exists():
+                number += 1
+                name = path.with_name(f"{path.name}.aside{number}")
+            try:
+                path.rename(name)
+            except OSError as error:
+                logger.warning("%s: could not set the checkpoint %s aside: %s", self._run_id, path, error)
+                continue
+            aside.append(name)
+        return aside
 
     def newest(self, size_max: int) -> Optional[Image]:
         """Returns the state of the newest file that is whole. None: there is none. The log names files that are not.
@@ -91,17 +120,18 @@ class Checkpoints:
             try:
                 return read_image(path, self._run_id, size_max)
             except (OSError, ValueError) as error:
+                self._unreadable.add(path)
                 logger.warning("%s: skipping the checkpoint %s: %s", self._run_id, path, error)
         return None
 
-    def _files(self) -> Iterator[Tuple[int, pathlib.Path]]:
+    def _files(self, suffix: str = ".state") -> List[Tuple[int, pathlib.Path]]:
         """(epoch, file), the newest epoch first."""
         found = []
-        for path in self._folder.glob("*.state"):
+        for path in self._folder.glob(f"*{suffix}"):
             stem, _, epoch = path.stem.rpartition("-")
             if stem == self._stem and epoch.isascii() and epoch.isdigit():
                 found.append((int(epoch), path))
-        return iter(sorted(found, reverse=True))
+        return sorted(found, reverse=True)
 
     def _sync(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY)

@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 import weakref
-from typing import Any, List, Optional
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from _hivemind_c import HivemindConnectionError, HivemindError, HivemindLookupError
 
-from hivemind_c.averaging.image import Image
+from hivemind_c.averaging.image import EPOCH_MAX, Image
 from hivemind_c.hub.files import Checkpoints
 from hivemind_c.hub.sizes import in_words
 
@@ -19,10 +19,26 @@ LOOK_S, LOAD_S = 5.0, 600.0  #: the longest look at the states on offer, and the
 FIRST_S, MOST_S = 1.0, 5.0  #: between two looks: at first, and while nothing new is there
 PRIORITY = 1.0  #: a joiner asks a hub before the trainers, which have other work
 DECLARE_MS = 10_000
+AHEAD = 2  #: epochs that trainers may be ahead of their count, which is of a moment ago
+REFUSED_MAX = 16  #: digests of states that are not downloaded again
+
+
+class Training(NamedTuple):
+    """The trainers of a run at one moment."""
+
+    epoch: int  #: the epoch that they are counted at
+    setup: bytes  #: the setup that most of them have
+
+
+def nobody() -> Optional[Training]:
+    """Returns None: no trainer is counted."""
+    return None
 
 
 class Keeper:
     """Follows the state of one run.
+
+    It takes only the state of the run that trains now (docs/design/hub.md).
 
     Args:
         node: The core's node.
@@ -30,15 +46,25 @@ class Keeper:
         size_max: Most bytes of a state.
         every: Epochs from one state to the next.
         files: Where states are kept on disk. None: in memory only.
+        training: A function that returns the Training of the run. None: no trainer is counted.
     """
 
-    def __init__(self, node: Any, run_id: str, size_max: int, every: int, files: Optional[Checkpoints]):
+    def __init__(
+        self,
+        node: Any,
+        run_id: str,
+        size_max: int,
+        every: int,
+        files: Optional[Checkpoints],
+        training: Callable[[], Optional[Training]] = nobody,
+    ):
         self._node, self._run_id, self._key = node, run_id, f"{run_id}_state_averager".encode()
-        self._size_max, self._every, self._files = size_max, every, files
+        self._size_max, self._every, self._files, self._training = size_max, every, files, training
         self.held: Optional[Image] = None  #: the state on offer
         self._in_use: List["weakref.ref[Any]"] = []  # the images that take memory
         self._pause, self._told = FIRST_S, ""
         self._is_unsaved = self._disk_failed = False
+        self._refused: List[bytes] = []  # digests of states of another run
         self._turn = threading.Lock()  # of those that change the offer
 
     def resume(self) -> None:
@@ -79,7 +105,13 @@ class Keeper:
     @property
     def least(self) -> int:
         """The oldest epoch whose state is of use."""
-        return 0 if self.held is None else self.held.epoch + self._every
+        return self._least(self._training())
+
+    def _least(self, now: Optional[Training]) -> int:
+        if self.held is None:
+            return 0
+        # the state of trainers that have ended an epoch without the one held takes its place
+        return 1 if _foreign(self.held, now) else self.held.epoch + self._every
 
     @property
     def has_room(self) -> bool:
@@ -90,17 +122,36 @@ class Keeper:
     def take(self, image: Image) -> bool:
         """Keeps a state and offers it. False: it is too old by now.
 
+        Raises ValueError if it is not of the run that trains now.
+
         Args:
             image: The state.
         """
         with self._turn:
-            if image.epoch < self.least:
+            now = self._training()
+            if reason := _foreign(image, now):
+                raise ValueError(reason)
+            if image.epoch < self._least(now):
                 return False
+            if self.held is not None and image.epoch < self.held.epoch + self._every:
+                self._give_way(_foreign(self.held, now), image.epoch)
             self._offer(image)
             self._is_unsaved, self._told = True, ""
             logger.info("%s: keeping the state of epoch %d, %s", self._run_id, image.epoch, in_words(image.size))
             self._save()
         return True
+
+    def _give_way(self, reason: str, epoch: int) -> None:
+        """Sets the checkpoints of another run aside, which begin at that epoch."""
+        aside = [] if self._files is None else self._files.set_aside(epoch)
+        logger.warning(
+            "%s: the state of epoch %d that this hub held gives way to the trainers' of epoch %d: %s%s",
+            self._run_id,
+            self.held.epoch if self.held is not None else 0,
+            epoch,
+            reason,
+            f"; its checkpoints are set aside, such as {aside[0]}" if aside else "",
+        )
 
     def _tell(self, text: str) -> None:
         """Logs a warning, unless it was the latest one."""
@@ -110,20 +161,34 @@ class Keeper:
 
     def _look(self) -> bool:
         """Takes the newest state if it is another than the one held. False: there is none."""
-        if not self.has_room:
+        now = self._training()
+        least = self._least(now)
+        # nobody else makes a newer state than the trainers; the first one may be left from trainers that have gone
+        if not self.has_room or (self.held is not None if now is None else now.epoch + AHEAD < least):
             return False
-        least = self.least
+        # trainers that are counted there are what a joiner knows of an epoch: a smaller majority is enough
+        known = least if now is not None and now.epoch >= least else 0
         try:
-            self._node.state_look(self._key, LOOK_S, least).result()
+            epoch = self._node.state_look(self._key, LOOK_S, known).result()
+            if known and not _is_reached(epoch, now):
+                known = 0
+                epoch = self._node.state_look(self._key, LOOK_S, known).result()
+            if epoch < least or not _is_reached(epoch, now):
+                return False
+            digest, image = self._load(known)
         except (HivemindLookupError, HivemindConnectionError):
             return False  # nobody offers one, or its donors have gone
-        image = self._load(least)
-        return image is not None and self.take(image)
-
-    def _load(self, least: int) -> Optional[Image]:
         try:
-            loading = self._node.state_load(self._key, LOAD_S, self._size_max, least)
-            epoch, metadata, _, parts, _, kinds = loading.result()
+            return image is not None and self.take(image)
+        except ValueError as reason:
+            self._refused = [*self._refused, digest][-REFUSED_MAX:]
+            self._tell(f"{self._run_id}: refusing the state that peers offer: {reason}")
+            return False
+
+    def _load(self, least: int) -> Tuple[bytes, Optional[Image]]:
+        try:
+            loading = self._node.state_load(self._key, LOAD_S, self._size_max, least, b"".join(self._refused))
+            epoch, metadata, _, parts, digest, kinds = loading.result()
         except HivemindError as error:
             if error.status != "TOO_LARGE":
                 raise
@@ -131,8 +196,8 @@ class Keeper:
                 f"{self._run_id}: this hub does not keep the state, which is larger than {in_words(self._size_max)}: "
                 "give it more --memory; it remains an entrance and a monitor"
             )
-            return None
-        return Image(epoch, metadata, tuple(parts), tuple(kinds))
+            return b"", None
+        return digest, Image(epoch, metadata, tuple(parts), tuple(kinds))
 
     def _offer(self, image: Image) -> None:
         parts = tuple((part, *kind) for part, kind in zip(image.parts, image.kinds))
@@ -159,3 +224,18 @@ class Keeper:
                     error.strerror or error,
                 )
             self._disk_failed = True
+
+
+def _is_reached(epoch: int, now: Optional[Training]) -> bool:
+    return epoch <= (EPOCH_MAX if now is None else now.epoch + AHEAD)
+
+
+def _foreign(image: Image, now: Optional[Training]) -> str:
+    """Why a state is not of the run that trains now. "": it may be."""
+    if not _is_reached(image.epoch, now):
+        return f"it is of epoch {image.epoch}, and " + (
+            f"the trainers are in {now.epoch}" if now is not None else f"no run reaches more than {EPOCH_MAX}"
+        )
+    if now is not None and now.setup and image.setup != now.setup:
+        return "its setup is not that of the trainers"
+    return ""

@@ -132,6 +132,7 @@ class Asked:
                 self._keeper.take(image)
         except (ValueError, HivemindError) as error:
             logger.warning("%s: refusing the state that peer %s sent: %s", self.run_id, giver, error)
+            self._failed.add(giver)
             self.end_request()
 
 
@@ -176,6 +177,7 @@ class Receiver:
                 continue
             block = self.arrivals.take(ticket)
             for asked in list(self._runs.values()):
-                if asked.request is not None and asked.request.ticket == ticket:
+                request = asked.request  # another thread may end it
+                if block is not None and request is not None and request.ticket == ticket:
                     asked.take(block)
             del block

@@ -16,6 +16,7 @@ from hivemind_c.averaging import layout_records
 from hivemind_c.averaging.layout import AveragerLayout, RunLayout
 from hivemind_c.dht import news
 from hivemind_c.dht.values import pack
+from hivemind_c.hub.keeper import Training
 from hivemind_c.hub.sizes import in_words
 from hivemind_c.optim.progress_tracker import ProgressTracker
 
@@ -155,6 +156,15 @@ class Rounds:
             self._counts[0] + sum(helper.rounds for helper in helpers),
             self._counts[1] + sum(helper.failures for helper in helpers),
         ]
+
+    def training(self) -> Optional[Training]:
+        """Returns where the trainers are, and asks for news of them. None: no trainer is counted."""
+        tracker = self._tracker
+        if tracker is None:
+            return None
+        now = tracker.figures()
+        tracker.fetch_global_progress()
+        return Training(now.epoch, self._setup) if now.fetched and now.peers else None
 
     def run(self, ended: threading.Event) -> None:
         """Follows the run until ended is set.

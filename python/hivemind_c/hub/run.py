@@ -10,6 +10,7 @@ from typing import Any, List, NamedTuple, Optional
 from _hivemind_c import HivemindError
 
 from hivemind_c._log import begin
+from hivemind_c.averaging.image import EPOCH_MAX
 from hivemind_c.hub.files import Checkpoints
 from hivemind_c.hub.keeper import Keeper
 from hivemind_c.hub.presence import EVERY_S, Presence
@@ -47,9 +48,10 @@ class HubRun:
         self._threads: List[threading.Thread] = []
         self._presence = Presence(dht, run_id)
         files = None if options.folder is None else Checkpoints(options.folder, run_id, options.keep)
-        self.keeper = Keeper(dht._node._started(), run_id, options.budget.state, options.every, files)
-        self._asked = receiver.add(run_id, self.keeper)
         self.rounds = Rounds(dht, run_id, options.budget.averaging, options.bandwidth)
+        node, budget = dht._node._started(), options.budget
+        self.keeper = Keeper(node, run_id, budget.state, options.every, files, self.rounds.training)
+        self._asked = receiver.add(run_id, self.keeper)
         self._latest: Optional[Snapshot] = None
 
     def start(self) -> None:
@@ -95,6 +97,7 @@ class HubRun:
             if now is None:
                 continue
             try:
-                self._presence.tell(max(now.epoch, held.epoch if held else 0), max(1, now.target), *self.rounds.counts)
+                epoch = min(EPOCH_MAX, max(now.epoch, held.epoch if held else 0))
+                self._presence.tell(epoch, max(1, now.target), *self.rounds.counts)
             except HivemindError as error:
                 logger.debug("%s: the hub's record was not stored: %s", self.run_id, error)

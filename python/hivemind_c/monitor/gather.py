@@ -78,6 +78,11 @@ class Snapshot:
     whole: bool = True  #: False: the monitor has just begun, and has not heard all of the swarm
 
     @property
+    def is_training(self) -> bool:
+        """True if somebody trains, as peers are counted or say themselves."""
+        return self.num_peers > 0 or any(peer.role != "auxiliary" for peer in self.peers)
+
+    @property
     def total(self) -> int:
         return min(TOTAL_MAX, self.epoch * self.target + min(self.samples, self.target))
 
@@ -87,13 +92,18 @@ def reference(values: Sequence[float]) -> float:
     return sorted(values, reverse=True)[len(values) // 3] if values else 0.0
 
 
+def _training(heard: Iterable[Tuple[str, News, float]]) -> List[Tuple[str, News, float]]:
+    """Those that train: a hub's record counts neither for the target nor for the epoch."""
+    return [one for one in heard if one[1].role != "auxiliary"]
+
+
 class Gatherer:
     """Looks at a run through a node of the DHT.
 
     Args:
         dht: A DHT that runs.
         run_id: Name of the run.
-        target: Samples of an epoch. None: the number that most peers report.
+        target: Samples of an epoch. None: the number that most trainers report.
     """
 
     def __init__(self, dht: Any, run_id: str, target: Optional[int] = None):
@@ -102,6 +112,7 @@ class Gatherer:
         self._next: Optional[ProgressTracker] = None  # of another target, until it has heard the swarm
         self._news, self._speed = NewsCache(dht, run_id), Speed()
         self._begun = time.monotonic()
+        self._epoch: Optional[int] = None  # the one that was counted last, while somebody trained
         self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
         # of each peer the failures that it told last time
         self._last_errors: Dict[str, Tuple[Tuple[int, str], ...]] = {}
@@ -113,8 +124,8 @@ class Gatherer:
             asking: Ask the swarm for news. False: use those that are known, which costs less.
         """
         heard = self._news.look(time.monotonic(), asking)
-        if self._target is None and heard and self._news.whole:
-            self._follow(statistics.mode(news.target for _, news, _ in heard))
+        if self._target is None and self._news.whole and (targets := [news.target for _, news, _ in _training(heard)]):
+            self._follow(statistics.mode(targets))
         return self._snapshot(heard, self._tracker.global_progress, time.time())
 
     def _follow(self, target: int) -> None:
@@ -127,20 +138,27 @@ class Gatherer:
             self._tracker, self._next, self._speed, self._begun = self._next, None, Speed(), time.monotonic()
 
     def _snapshot(self, heard: List[Tuple[str, News, float]], progress: Any, now: float) -> Snapshot:
-        told = int(reference([news.epoch for _, news, _ in heard]))
+        training = _training(heard)
+        told = int(reference([news.epoch for _, news, _ in training]))
         # at first the count is of records of some epochs ago
-        counted = not heard or progress.num_peers > 0 and told <= progress.epoch + AHEAD
+        counted = not training or progress.num_peers > 0 and told <= progress.epoch + AHEAD
         begins = not counted and time.monotonic() - self._begun <= BEGINS_S
         if begins:
             self._speed = Speed()  # what comes into the count now was not done now
-        peers = views(heard, told if begins or not progress.num_peers else progress.epoch)
+        if progress.num_peers:
+            self._epoch = progress.epoch
+        epoch = progress.epoch
+        if not progress.num_peers and not training:  # hubs hold the state of the epoch before the trainers went
+            held = int(reference([news.epoch for _, news, _ in heard]))
+            epoch = held if self._epoch is None else self._epoch
+        peers = views(heard, told if begins or not progress.num_peers and training else epoch)
         losses = [view.loss for view in peers if view.loss is not None and not view.doubt]
         self._note_failures(heard, now)
         eta = progress.eta_next_epoch - get_dht_time()
         return Snapshot(
             time=now,
             run_id=self.run_id,
-            epoch=progress.epoch,
+            epoch=epoch,
             samples=min(progress.samples_accumulated, progress.target_batch_size),
             target=progress.target_batch_size,
             speed=self._speed.look(progress),

@@ -5,6 +5,7 @@ a chart can show.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import pathlib
 import sqlite3
@@ -12,6 +13,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from hivemind_c.monitor.gather import FAILURES_MAX, Failure, Snapshot
 
+logger = logging.getLogger("hivemind_c.monitor")
 SHOWN_MAX = 1200  #: points in memory: when there are more, every second one of the older half goes
 KEPT_MAX = 20_000  #: rows in the file, likewise
 
@@ -60,12 +62,37 @@ def thinned(points: List[Point], most: int) -> List[Point]:
 
 
 class History:
-    """Not to be used by several threads at once. path None: kept in memory only."""
+    """Not to be used by several threads at once. If the file fails, one warning says so, and memory is used.
+
+    Args:
+        path: The file. None: kept in memory only.
+        run_id: Name of the run.
+    """
 
     def __init__(self, path: Optional[str], run_id: str):
-        self._db = sqlite3.connect(":memory:" if path is None else path, timeout=5, check_same_thread=False)
-        self._run = run_id
-        if path is not None:
+        self._path, self._run, self._has_failed = path, run_id, False
+        self._db = sqlite3.connect(":memory:")
+        self._noted: Set[Failure] = set()  #: failures of the latest snapshot, which are in the file
+        self._kept = self._failed = 0  #: rows of this run: points, and failures
+        try:
+            self._open(":memory:" if path is None else path)
+        except sqlite3.Error as error:
+            if path is None:
+                raise
+            self._warn(error, "its curves are kept in memory; move the file or give --history another place")
+            self._open(":memory:")
+
+    def _warn(self, error: Exception, next_step: str) -> None:
+        """Logs a warning, unless the latest write failed too."""
+        if not self._has_failed:
+            path = self._path or "memory"
+            logger.warning("%s: cannot use the history in %s: %s; %s", self._run, path, error, next_step)
+        self._has_failed = True
+
+    def _open(self, path: str) -> None:
+        self._db.close()
+        self._db = sqlite3.connect(path, timeout=5, check_same_thread=False)
+        if path != ":memory:":
             self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.execute(
@@ -78,23 +105,42 @@ class History:
         )
         self._db.commit()
         rows = self._db.execute(
-            "SELECT time, epoch, total, speed, loss, peers FROM points WHERE run = ? ORDER BY time", (run_id,)
+            "SELECT time, epoch, total, speed, loss, peers FROM points WHERE run = ? ORDER BY time", (self._run,)
         )
         self.points = thinned([Point(*row) for row in rows], SHOWN_MAX)
-        self._noted: Set[Failure] = set()  #: failures of the latest snapshot, which are in the file
-        self._kept = self._failed = 0  #: rows of this run: points, and failures
         self._count()
-
-    def failures(self) -> Sequence[Failure]:
         rows = self._db.execute(
             "SELECT time, peer, epoch, text FROM failures WHERE run = ? ORDER BY time DESC LIMIT ?",
             (self._run, FAILURES_MAX),
-        ).fetchall()
-        return [Failure(*row) for row in reversed(rows)]
+        )
+        self._earlier = [Failure(*row) for row in rows][::-1]
+
+    def failures(self) -> Sequence[Failure]:
+        """Returns the failures that were kept before this start, the oldest first."""
+        return self._earlier
+
+    def look(self, now: Snapshot) -> None:
+        """Keeps what was seen while somebody trains.
+
+        Before that there is nothing to remember, and what a few have said is not the run's loss.
+
+        Args:
+            now: A Snapshot.
+        """
+        if now.whole and now.is_training:
+            self.add(now)
 
     def add(self, snapshot: Snapshot) -> None:
         point = Point(snapshot.time, snapshot.epoch, snapshot.total, snapshot.speed, snapshot.loss, snapshot.num_peers)
         self.points = thinned([*self.points, point], SHOWN_MAX)
+        try:
+            self._write(point, snapshot)
+        except (sqlite3.Error, OverflowError, ValueError) as error:  # the disk is full, a stranger's words do not fit
+            self._warn(error, "its curves are kept in memory, and the next point is written again")
+        else:
+            self._has_failed = False
+
+    def _write(self, point: Point, snapshot: Snapshot) -> None:
         new = [failure for failure in snapshot.failures if failure not in self._noted]
         with self._db:
             self._db.execute("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?, ?)", (self._run, *point))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 import time
 from typing import Any, List, Optional, Protocol
@@ -86,8 +85,8 @@ class Watch:
             asking = budget.asking or not whole
             try:
                 whole = self.look(asking).whole
-            except (HivemindError, sqlite3.Error, OverflowError, ValueError) as error:
-                # the network is away, the disk is full, a stranger's words do not fit
+            except (HivemindError, OverflowError, ValueError) as error:
+                # the network is away, a stranger's words do not fit
                 logger.warning("could not look at the run, will retry: %s", error)
             pause = budget.pause(time.process_time() - cpu, asking)  # the node's threads too: they check the signatures
             ended.wait(max(0.05, began + (pause if whole else self._period) - time.monotonic()))
@@ -95,10 +94,7 @@ class Watch:
     def look(self, asking: bool = True) -> Snapshot:
         now = self.latest = self._gatherer.look(asking)
         self.looks += 1
-        # before anybody trains there is nothing to remember, and what a few have said is not the run's loss
-        if now.whole and (now.num_peers or now.peers):
-            self._history.add(now)
-        for listener in self._listeners:
+        for listener in (self._history, *self._listeners):
             try:
                 listener.look(now)
             except Exception as error:  # a full disk, a service that is down: watching goes on

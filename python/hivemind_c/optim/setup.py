@@ -149,16 +149,25 @@ def judge(mine: RunSetup, others: Mapping[str, RunSetup]) -> Verdict:
 
 
 class ConfigMismatchError(RuntimeError):
-    """This peer is set up differently from all other peers of its run, so it does not train.
+    """This peer is set up differently from all other peers of its run, or from its state, so it does not train.
 
     Args:
         found: The fields that differ, with the values here and there.
+        is_kept: True if no other peer trains, so that the state is one that a hub keeps.
     """
 
-    def __init__(self, found: List[Difference]):
+    def __init__(self, found: List[Difference], is_kept: bool = False):
         self.found = found
         self.field, self.mine, self.theirs = found[0]
-        super().__init__(
-            f"cannot join the run: {in_words(found)}; set this peer up like the others, or give "
-            "config_mismatch='warn' to train with them nevertheless"
-        )
+        if is_kept:
+            text = (
+                f"cannot continue the run: {in_words(found)}, where a hub keeps a state of an earlier setup and nobody "
+                "else trains; begin with another run_id, set this peer up as before, or start the hub without these "
+                "checkpoints"
+            )
+        else:
+            text = (
+                f"cannot join the run: {in_words(found)}; set this peer up like the others, or give "
+                "config_mismatch='warn' to train with them nevertheless"
+            )
+        super().__init__(text)

@@ -238,7 +238,7 @@ class SetupWatch:
             self._adopt(theirs)
             return
         if not self.established:
-            raise ConfigMismatchError(found)
+            raise ConfigMismatchError(found, is_kept=not self.are_others_there())
         lasting = [one for one in found if one[0] not in option_names(self._optimizer)]
         if lasting:
             raise ValueError(

@@ -16,7 +16,9 @@ from hivemind_c import (
     HivemindValueError,
     get_dht_time,
 )
-from support import eventually, has_ip6
+from hivemind_c._lightning import bootstrap
+from hivemind_c.cli.dht import parser
+from support import eventually, free_port, has_ip6
 
 
 def soon():
@@ -146,3 +148,20 @@ def test_a_malformed_address_is_named_wherever_it_stands(argument, address):
     with pytest.raises(HivemindValueError) as caught:
         DHT(start=True, **{argument: address})
     assert any(word in str(caught.value) for word in (address, *address.split("/")[2:])), caught.value
+
+
+def test_warning_of_a_failed_start_is_not_repeated(caplog):
+    with caplog.at_level(logging.WARNING):
+        alone = bootstrap.start([f"127.0.0.1:{free_port()}"], 0.2, host_maddrs=["/ip4/127.0.0.1/tcp/0"])
+        try:
+            alone._tell("nobody could be asked")
+        finally:
+            alone.shutdown()
+    assert "training begins alone" in caplog.text and "nobody could be asked" not in caplog.text
+
+
+def test_command_takes_an_option_of_addresses_again():
+    words = ["--initial_peers", "a:1", "b:2", "--host_maddrs", "c:3", "--initial_peers", "d:4"]
+    options = parser().parse_args(words)
+    assert (options.initial_peers, options.host_maddrs) == (["a:1", "b:2", "d:4"], ["c:3"])
+    assert parser().parse_args([]).initial_peers == []

@@ -59,6 +59,14 @@ def test_parcel_that_nobody_waits_for_takes_no_memory(waiting):
     assert arrivals.add("giver", HEAD.pack(ticket, 100, 1) + b"x") is None
 
 
+def test_block_of_a_request_that_has_ended_is_dropped(waiting):
+    request, arrivals = waiting
+    assert arrivals.add("giver", HEAD.pack(request.ticket, 1, 0) + b"x") == request.ticket
+    arrivals.forget(request)  # by the thread that asks, before the receiver takes the block
+    assert arrivals.take(request.ticket) is None
+    assert arrivals.add("giver", HEAD.pack(request.ticket, 1, 0) + b"x") is None
+
+
 def test_requests_in_the_dht_are_those_to_this_trainer(dhts):
     request = new_request(dhts[0].peer_id, dhts[1].peer_id, 5, 1, 1000)
     gifts.store(dhts[0], "gift", request)

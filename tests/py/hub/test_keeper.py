@@ -13,7 +13,7 @@ from hivemind_c.averaging.image import MAGIC, Image
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.hub import files
 from hivemind_c.hub.files import Checkpoints, read_image, write_image
-from hivemind_c.hub.keeper import Keeper
+from hivemind_c.hub.keeper import Keeper, Training
 from hivemind_c.hub.sizes import budget_of, in_words, parse_bytes
 
 IMAGE = Image(7, b"metadata", (b"abcd" * 5, b"", b"xyz"), ((0, 1, False), (0, 0, False), (0, 0, True)))
@@ -23,8 +23,9 @@ LINEAGE = bytes(range(16))
 
 @pytest.fixture
 def keeper(dhts):
-    """keeper(...) makes one of the run "run" on a node of its own."""
-    return lambda size_max=1 << 30, every=1, kept=None: Keeper(dhts[1]._node._started(), "run", size_max, every, kept)
+    """keeper(...) makes one of the run "run", whose trainers are in epoch 10, on a node of its own."""
+    node, now = dhts[1]._node._started(), Training(10, b"")
+    return lambda size_max=1 << 30, every=1, kept=None: Keeper(node, "run", size_max, every, kept, lambda: now)
 
 
 @pytest.fixture
@@ -107,6 +108,25 @@ def test_newest_whole_checkpoint_is_read_and_old_ones_go(tmp_path, caplog):
     image = kept.newest(1000)
     assert image.epoch == 9 and tuple(map(bytes, image.parts)) == IMAGE.parts and image.kinds == IMAGE.kinds
     assert "a%2Frun-10.state" in caplog.text and Checkpoints(tmp_path, "none", 2).newest(1000) is None
+
+
+def test_written_checkpoint_stays_beside_unreadable_ones(tmp_path):
+    for epoch in (90, 91):
+        (tmp_path / f"run-{epoch}.state").write_bytes(b"damaged")
+    kept = Checkpoints(tmp_path, "run", 2)
+    assert kept.newest(1000) is None
+    for epoch in (7, 8, 9):
+        assert kept.save(IMAGE._replace(epoch=epoch)).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"run-{epoch}.state" for epoch in (8, 9, 90, 91)]
+    again = Checkpoints(tmp_path, "run", 1)  # has read nothing
+    assert again.save(IMAGE._replace(epoch=10)).exists() and again.newest(1000).epoch == 10
+
+
+def test_drafts_of_a_killed_hub_are_removed_at_start(tmp_path):
+    for name in ("run-7.part", "other-7.part", "run-seven.part"):
+        (tmp_path / name).write_bytes(b"cut short")
+    Checkpoints(tmp_path, "run", 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other-7.part", "run-seven.part"]
 
 
 @pytest.mark.parametrize("at", [0, 8, 20, 60, -40, -1])

@@ -428,8 +428,8 @@ def test_state_of_another_setup_is_refused_or_told(swarm, caplog):
     def of(**changes):
         return {**metadata, "setup": RunSetup(tuple({**fields, **changes}.items())).packed()}
 
-    with pytest.raises(hivemind.ConfigMismatchError, match="weight_decay is 0.01 here and 0.5 there"):
-        averager.set_current_state(of(weight_decay="0.5"), tensors)
+    with pytest.raises(hivemind.ConfigMismatchError, match="weight_decay is 0.01 here and 0.5 there, where a hub"):
+        averager.set_current_state(of(weight_decay="0.5"), tensors)  # nobody else trains
     one.train(1)
     with pytest.raises(ValueError, match="another setup: target_batch_size is 32 here and 64 there"):
         averager.set_current_state(of(target_batch_size="64"), tensors)
