@@ -108,6 +108,25 @@ def test_look_names_the_epoch_that_load_would_give(pair):
         looker.look(30, epoch_least=13)
 
 
+def test_look_passes_over_a_state_that_load_refused(pair):
+    donor, joiner = pair
+    StateSharing(donor, "refused").offer(12, model())
+    looker = StateSharing(joiner, "refused")
+    assert looker.look(30) == 12
+
+    def refuse(state):
+        raise ValueError("it is of another model")
+
+    with pytest.raises(HivemindValueError, match="another model"):
+        looker.load(30, accept=refuse)
+    with pytest.raises(HivemindLookupError):
+        looker.look(30)
+    StateSharing(donor, "refused").offer(13, model())
+    assert looker.look(30) == 13
+    with pytest.raises(HivemindError):
+        joiner._started().state_look(b"refused", 30, 0, b"no digest").result()
+
+
 def test_equal_states_have_equal_digests_and_others_do_not(pair):
     first, second = (StateSharing(node, "run") for node in pair)
     digest = first.offer(3, model(), {"lr": 0.1})

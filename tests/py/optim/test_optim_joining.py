@@ -206,6 +206,49 @@ def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
     stranger.withdraw()
 
 
+USELESS = {
+    "of another model": lambda tensors: [torch.zeros(1)],
+    "not finite": lambda tensors: [torch.full_like(tensor, math.nan) for tensor in tensors],
+}
+
+
+def offers_useless_state(dht, averager, useless, epoch):
+    """A stranger that offers a state of that epoch which no peer can use."""
+    metadata, tensors, _ = averager.get_current_state()
+    stranger = StateSharing(dht, averager.prefix)
+    stranger.offer(epoch, USELESS[useless](tensors), {**metadata, "epoch": epoch})
+    return stranger
+
+
+@pytest.mark.parametrize("useless", USELESS)
+def test_lone_trainer_refuses_a_useless_state_and_trains_on(peer, dhts, useless, caplog):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=48)
+    meet([one])
+    counts_a_little(one)
+    stranger = offers_useless_state(dhts[1], one.optimizer.state_averager, useless, 10**6)
+    liar = a_ghost(dhts[1], one.optimizer.run_id, 10**6)
+    assert eventually(lambda: one.optimizer.tracker.standing == "behind")
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        train_until([one], lambda: one.optimizer.local_epoch >= 2)
+    assert any("refusing the state of epoch 1000000" in line for line in caplog.messages)
+    assert not one.optimizer.belief.is_offered(10**6), "it is not tried again"
+    assert one.optimizer.belief.newest_offered(10**6) is None
+    stranger.withdraw()
+    liar.shutdown()
+
+
+def test_joiner_starts_from_its_own_weights_past_a_useless_one(peer, dhts):
+    """A hub keeps the state of another model, and nobody trains."""
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000)
+    hub = offers_useless_state(dhts[1], one.optimizer.state_averager, "of another model", 7)
+    before = flat(one.model)
+    counts_a_little(one)
+    assert one.optimizer.local_epoch == 0 and one.optimizer.local_samples == 1
+    assert torch.equal(flat(one.model), before)
+    assert not one.optimizer.load_state_from_peers(timeout=PATIENCE)
+    hub.withdraw()
+
+
 # ---- there is somebody who could give it: it is to be had, whatever that one waits for ----
 
 WAITS_LONG = dict(matchmaking_time=PATIENCE, averaging_timeout=2 * PATIENCE, shutdown_timeout=0.1)
