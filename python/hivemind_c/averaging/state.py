@@ -297,6 +297,8 @@ def _read(packed: bytes, n: int) -> Tuple[List[Tuple[str, Tuple[int, ...]]], Any
                 raise ValueError(f"a dtype {name!r}")
             if len(shape) > 64 or not all(type(size) is int and 0 <= size < 1 << 48 for size in shape):
                 raise ValueError("a shape that no tensor has")
+            if math.prod(max(size, 1) for size in shape) >= 1 << 48:  # torch makes no such tensor, even without values
+                raise ValueError("a shape that no tensor has")
     except HivemindError:
         raise
     except Exception as error:

@@ -21,6 +21,7 @@ from hivemind_c import (
     Uniform8BitQuantization,
 )
 from hivemind_c.averaging.state import StateSharing
+from hivemind_c.dht.values import _pack
 from support import eventually, free_port
 
 
@@ -125,6 +126,15 @@ def test_look_passes_over_a_state_that_load_refused(pair):
     assert looker.look(30) == 13
     with pytest.raises(HivemindError):
         joiner._started().state_look(b"refused", 30, 0, b"no digest").result()
+
+
+def test_empty_tensor_of_a_vast_shape_is_refused(pair):
+    """torch cannot make it: the product of its sizes does not fit into 64 bits."""
+    donor, joiner = pair
+    said = {"version": 1, "tensors": [["float32", [0, 1 << 47, 1 << 47]]], "metadata": None}
+    donor._started().state_offer(b"vast", 1, _pack(said, 0), ((b"", 0, 1, False),)).result()
+    with pytest.raises(HivemindValueError, match="a shape that no tensor has"):
+        StateSharing(joiner, "vast").load(30)
 
 
 def test_equal_states_have_equal_digests_and_others_do_not(pair):
