@@ -80,6 +80,55 @@ def test_local_updates_give_joiners_the_average(peer):
     assert (flat(late.model) - flat(old[0].model)).norm() < (flat(network(seed=9)) - flat(old[0].model)).norm()
 
 
+def test_joiner_between_local_averages_takes_the_swarms_epoch(peer, caplog):
+    """No state of an epoch between two averagings is ever on offer."""
+    run = dict(
+        run_id=f"join {next(RUNS)}",
+        target_batch_size=96,
+        use_local_updates=True,
+        average_state_every=6,
+        delay_state_averaging=False,
+        scheduler="lambda",
+    )
+    old, records = [peer(0, **run), peer(1, **run)], []
+    train_together(old, 8)
+    late = peer(2, network(seed=9), on_epoch=records.append, **run)
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        # the others train on, slowly: their epoch 8 lasts for 48 of these
+        assert eventually(lambda: all(map(counts_a_little, old)) and late.optimizer.tracker.global_epoch == 8)
+        late.batch()
+        assert late.optimizer.local_epoch == 8 == late.optimizer.state_averager.scheduler.last_epoch
+        assert torch.equal(flat(late.model), torch.cat([t.flatten() for t in averages_of(old[0])]))
+        train_until([*old, late], lambda: any(record.outcome == "averaged" for record in records))
+    assert [(r.epoch, r.members) for r in records if r.outcome == "averaged"][0] == (11, 3)
+    assert not any("peers claim" in line for line in caplog.messages)
+
+
+def test_slow_peer_between_local_averages_keeps_its_updates(peer, dhts, caplog):
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=10**6, use_local_updates=True, scheduler="lambda")
+    one = peer(0, average_state_every=6, **run)
+    meet([one])
+    counts_a_little(one)
+    before = flat(one.model)
+    other = a_ghost(dhts[1], one.optimizer.run_id, 4)
+    assert eventually(lambda: one.optimizer.tracker.standing == "behind")
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        counts_a_little(one)
+    assert one.optimizer.local_epoch == 4 == one.optimizer.state_averager.scheduler.last_epoch
+    assert one.optimizer.local_samples == 1 and one.optimizer.reporter.samples_lost == 0
+    assert not torch.equal(flat(one.model), before) and not caplog.messages
+    other.report_local_progress(9, 1)  # it has averaged in epoch 6, and nobody has that state
+    assert eventually(lambda: one.optimizer.tracker.standing == "behind")
+    counts_a_little(one)
+    assert one.optimizer.local_epoch == 4 and any("peers claim epoch 9" in line for line in caplog.messages)
+    other.shutdown()
+
+
+def averages_of(one):
+    averager = one.optimizer.state_averager
+    return averager.tensors_to_average[: len(averager.parameters.main)]
+
+
 def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw", scheduler="cosine")
     first = [peer(0, **run), peer(1, **run)]
