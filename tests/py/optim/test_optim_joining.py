@@ -202,6 +202,7 @@ def test_samples_count_on_while_a_far_epoch_is_doubted(peer, dhts):
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
     offered = one.optimizer.state_averager.offers
     offered.offer(0)
+    assert eventually(lambda: is_on_offer(dhts[2], one, 0))
     for _ in range(5):
         counts_a_little(one)
     assert one.optimizer.local_samples == 6 and one.optimizer.reporter.samples_lost == 0
@@ -306,6 +307,13 @@ WAITS_LONG = dict(matchmaking_time=PATIENCE, averaging_timeout=2 * PATIENCE, shu
 def offered_to(dht, one, epoch):
     """The state that a joiner gets if it wants a state of this epoch or later; an error if there is none."""
     return StateSharing(dht, one.optimizer.state_averager.prefix).load(PATIENCE, epoch_least=epoch)
+
+
+def is_on_offer(dht, one, epoch):
+    try:
+        return StateSharing(dht, one.optimizer.state_averager.prefix).look(PATIENCE, epoch_least=epoch) >= epoch
+    except hivemind.HivemindLookupError:
+        return False
 
 
 def counts_a_little(one):
