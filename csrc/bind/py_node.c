@@ -385,7 +385,8 @@ static const PyMethodDef methods[] = {
     {"state_priority", bind_state_priority, METH_VARARGS,
      "state_priority(prefix, priority): a future that is done when it is said."},
     {"state_look", bind_state_look, METH_VARARGS,
-     "state_look(prefix, timeout=None, epoch_least=0): a future of the epoch of the state that state_load would give."},
+     "state_look(prefix, timeout=None, epoch_least=0, refused=b''): a future of the epoch of the state that state_load would "
+     "give."},
     {"state_load", bind_state_load, METH_VARARGS,
      "state_load(prefix, timeout=None, size_max=0, epoch_least=0, refused=b''): a future of (epoch, metadata, donor, buffers, "
      "digest). refused: digests of states not to load."},

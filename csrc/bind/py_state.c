@@ -226,15 +226,19 @@ PyObject *bind_state_look(PyObject *object, PyObject *args) {
   Py_buffer prefix;
   PyObject *timeout = Py_None;
   unsigned long long epoch_least = 0;
+  const char *refused = NULL;
+  Py_ssize_t refused_size = 0;
   uint32_t timeout_ms;
   hv_future *future = NULL;
-  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*|OK:state_look", &prefix, &timeout, &epoch_least))
+  if (bind_node_check(self) < 0 ||
+      !PyArg_ParseTuple(args, "y*|OKy#:state_look", &prefix, &timeout, &epoch_least, &refused, &refused_size))
     return NULL;
   if (load_timeout(timeout, &timeout_ms) < 0) {
     PyBuffer_Release(&prefix);
     return NULL;
   }
-  hv_status status = hv_hive_state_look(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, epoch_least, &future);
+  hv_status status = hv_hive_state_look(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), timeout_ms, epoch_least,
+                                        hv_span_of(refused, (size_t)refused_size), &future);
   PyBuffer_Release(&prefix);
   return bind_node_future(self, &look_kind, status, future);
 }

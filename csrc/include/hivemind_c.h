@@ -208,8 +208,10 @@ typedef struct hv_hive_state {
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_span refused, hv_future **out);
 /* Searches once for the state that hv_hive_state_load would download, and downloads nothing. Result: 8 bytes, the epoch of that
- * state, little endian. The future fails as that of hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */
-hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_future **out);
+ * state, little endian. refused: as in hv_hive_state_load. HV_INVALID: refused has another size. The future fails as that of
+ * hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */
+hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_span refused,
+                             hv_future **out);
 
 /* Gives a state on demand: declares this peer a donor of the prefix, and waits until a joiner wants the state as it is now. Result:
  * 8 bytes, a number, little endian. Offer the state with that as its epoch, then call this again; until then no other number comes.

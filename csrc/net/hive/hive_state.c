@@ -237,9 +237,14 @@ static void start_load(hv_hive_op *o, hv_node *node) {
     hv_hive_fail_op(o, status, why.text);
 }
 
-static hv_status begin_load(hv_hive *hive, hv_state_load load, hv_future **out) {
+static hv_status begin_load(hv_hive *hive, hv_state_load load, hv_span refused, hv_future **out) {
   if (hv_hive_usable(hive) != HV_OK)
     return HV_FORKED;
+  if (refused.size % sizeof *load.refused || refused.size > sizeof load.refused)
+    return HV_INVALID;
+  load.n_refused = refused.size / sizeof *load.refused;
+  if (refused.size)
+    memcpy(load.refused, refused.data, refused.size);
   hv_hive_op *o = new_prefix_op(hive, start_load, &load.prefix);
   if (!o)
     return HV_NOMEM;
@@ -250,17 +255,13 @@ static hv_status begin_load(hv_hive *hive, hv_state_load load, hv_future **out) 
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_span refused, hv_future **out) {
   hv_state_load load = {.prefix = prefix, .timeout_ms = timeout_ms, .size_max = size_max, .epoch_least = epoch_least};
-  if (refused.size % sizeof *load.refused || refused.size > sizeof load.refused)
-    return HV_INVALID;
-  load.n_refused = refused.size / sizeof *load.refused;
-  if (refused.size)
-    memcpy(load.refused, refused.data, refused.size);
-  return begin_load(hive, load, out);
+  return begin_load(hive, load, refused, out);
 }
 
-hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_future **out) {
+hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t epoch_least, hv_span refused,
+                             hv_future **out) {
   hv_state_load look = {.prefix = prefix, .timeout_ms = timeout_ms, .epoch_least = epoch_least, .only_look = 1};
-  return begin_load(hive, look, out);
+  return begin_load(hive, look, refused, out);
 }
 
 /* ---- on demand ---- */

@@ -170,7 +170,8 @@ class StateSharing:
         """Returns the state that a majority of the swarm names, as a LoadedState.
 
         If a state is too large, or refused, peers that announce it have no vote, and another one is loaded.
-        Raises HivemindLookupError if no peer offers a state, and HivemindConnectionError if no donor answers.
+        Raises HivemindLookupError if no peer offers a state, HivemindConnectionError if no donor answers, and
+        HivemindValueError if each state is refused.
 
         Args:
             timeout: Longest time in seconds. None: no limit.
@@ -194,7 +195,8 @@ class StateSharing:
             try:
                 return self._made(epoch, packed, donor, buffers, digest, like, accept)
             except ValueError as error:
-                refusal = error.with_traceback(None)  # its frames would keep the tensors
+                # without its frames, which would keep the tensors
+                refusal = HivemindValueError(str(error))
                 logger.warning("%s: refusing the state of epoch %d that peers offer: %s", self.prefix, epoch, error)
             del buffers
             here.append(digest)
@@ -226,7 +228,9 @@ class StateSharing:
         return state
 
     def look(self, timeout: Optional[float] = None, *, epoch_least: int = 0) -> int:
-        """Returns the epoch of the state that load() would return, and downloads nothing. It searches once.
+        """Returns the epoch of the state that load() would download, and downloads nothing. It searches once.
+
+        States that `accept` refused in an earlier load() are not looked at.
 
         Raises HivemindLookupError if no peer offers such a state.
 
@@ -234,7 +238,7 @@ class StateSharing:
             timeout: Longest time in seconds. None: no limit.
             epoch_least: Oldest epoch that is accepted.
         """
-        future = self._node.state_look(self._key, timeout, epoch_least)
+        future = self._node.state_look(self._key, timeout, epoch_least, b"".join(self._refused))
         try:
             return future.result()
         except BaseException:
@@ -292,6 +296,8 @@ def _read(packed: bytes, n: int) -> Tuple[List[Tuple[str, Tuple[int, ...]]], Any
             if name not in _FLOATS and name not in _OTHERS:
                 raise ValueError(f"a dtype {name!r}")
             if len(shape) > 64 or not all(type(size) is int and 0 <= size < 1 << 48 for size in shape):
+                raise ValueError("a shape that no tensor has")
+            if math.prod(max(size, 1) for size in shape) >= 1 << 48:  # torch makes no such tensor, even without values
                 raise ValueError("a shape that no tensor has")
     except HivemindError:
         raise

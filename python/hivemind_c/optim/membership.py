@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hivemind_c import _notebook
+from hivemind_c.optim.manual_steps import LEAP
 from hivemind_c.optim.setup import ConfigMismatchError
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Membership:
             return
         while self.tracker.figures().peers:
             claimed = self.tracker.global_epoch
-            if claimed < least or self.belief.newest_offered(claimed) is not None or time.monotonic() > until:
+            least_there = self.schedule.state_epoch(claimed)
+            if claimed < least or self.belief.newest_offered(least_there) is not None or time.monotonic() > until:
                 return  # the others have begun, too; or they are there, and their state can be loaded
             if not self.setups.are_others_there():
                 break  # the count is of peers that have died
@@ -138,7 +140,31 @@ class Membership:
         if self._apart:
             return self.missed or self.tracker.global_epoch > self.local_epoch
         standing = self.tracker.standing
-        return self.missed or standing == "behind" or standing == "late" and self._has_missed_it()
+        behind = standing == "behind" and self._lacks_state(self.tracker.global_epoch)
+        return self.missed or behind or standing == "late" and self._has_missed_it()
+
+    def _lacks_state(self: "Optimizer", epoch: int) -> bool:
+        """True if a peer needs another state to be in this epoch. With local updates, no state is on offer for the
+        epochs between two averagings, and none is needed.
+        """
+        return self.schedule.state_epoch(epoch) > self.local_epoch or epoch > self.local_epoch + LEAP
+
+    def _follow_epoch(self: "Optimizer") -> None:
+        """Takes over the swarm's epoch, if this peer is behind and needs no state for it: its updates count."""
+        if self.schedule.use_local_updates and self.tracker.standing == "behind":
+            self.state_averager.background.take(wait=True)
+            self.reporter.add_samples(self.local_samples)
+            self._local_samples = 0
+            self._take_epoch(self.tracker.global_epoch)
+            self.group_search.enter_epoch(self.local_epoch)
+            self._report(0)
+
+    def _take_epoch(self: "Optimizer", epoch: int) -> None:
+        """Counts all epochs up to this epoch, unless a state is needed for it."""
+        if not self._lacks_state(epoch):
+            for _ in range(self.local_epoch, epoch):
+                self.state_averager.step_scheduler()
+            self.state_averager.local_epoch = max(self.local_epoch, epoch)
 
     def _has_missed_it(self: "Optimizer") -> bool:
         """Late, the others being in the next epoch: whether no group is left with which this peer could have ended its
@@ -188,7 +214,9 @@ class Membership:
                 self.local_epoch,
                 self.tracker.global_epoch,
             )
-            behind = self.tracker.standing == "behind" or self._apart and self.tracker.global_epoch > self.local_epoch
+            claimed = self.tracker.global_epoch
+            behind = self.tracker.standing == "behind" or self._apart and claimed > self.local_epoch
+            behind = behind and self._lacks_state(claimed)
             offers.withdraw()
             loaded = self._load(chase=True)
             if loaded or not behind:
@@ -227,16 +255,18 @@ class Membership:
             )
             if chase:
                 newest = max(newest, self._await_next_epoch())
-            begun = time.monotonic()
+            newest, begun = self.schedule.state_epoch(newest), time.monotonic()
             loaded = averager.load_state_from_peers(
                 **{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs}
             )
         if loaded:
             self._load_s = min(self._load_s, time.monotonic() - begun)
+            if self.schedule.use_local_updates:
+                self._take_epoch(self.tracker.global_epoch)
             self.belief.trust()
             self.setups.renew()
             self.setups.take_change()  # the state's own mark says how it came about
-        elif claimed > before and not self.auxiliary:
+        elif self._lacks_state(claimed) and not self.auxiliary:
             self.belief.doubt(claimed, before)
         self._drop_sums(before)
         if loaded and self.local_epoch != before:

@@ -255,6 +255,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 self._look_around()  # the others may be about to average
             return
         self._enter()
+        self._follow_epoch()
         if self.grad_averager is not None:
             self.state_averager.offers.offer_if_overdue(self.local_epoch)
         if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):

@@ -79,6 +79,11 @@ class Schedule:
         """Whether state is averaged when `epoch` begins."""
         return epoch % self.average_state_every == 0
 
+    def state_epoch(self, epoch: int) -> int:
+        """The latest epoch, up to the given epoch, at whose beginning peers have equal states: with local updates they
+        have averaged then."""
+        return epoch - epoch % self.average_state_every if self.use_local_updates else epoch
+
     def batch(self) -> Plan:
         """A step() that ends no epoch."""
         if self.auxiliary:

@@ -21,6 +21,7 @@ from hivemind_c import (
     Uniform8BitQuantization,
 )
 from hivemind_c.averaging.state import StateSharing
+from hivemind_c.dht.values import _pack
 from support import eventually, free_port
 
 
@@ -106,6 +107,34 @@ def test_look_names_the_epoch_that_load_would_give(pair):
     assert looker.look(30) == looker.look(30, epoch_least=12) == 12
     with pytest.raises(HivemindLookupError, match="13 or later"):
         looker.look(30, epoch_least=13)
+
+
+def test_look_passes_over_a_state_that_load_refused(pair):
+    donor, joiner = pair
+    StateSharing(donor, "refused").offer(12, model())
+    looker = StateSharing(joiner, "refused")
+    assert looker.look(30) == 12
+
+    def refuse(state):
+        raise ValueError("it is of another model")
+
+    with pytest.raises(HivemindValueError, match="another model"):
+        looker.load(30, accept=refuse)
+    with pytest.raises(HivemindLookupError):
+        looker.look(30)
+    StateSharing(donor, "refused").offer(13, model())
+    assert looker.look(30) == 13
+    with pytest.raises(HivemindError):
+        joiner._started().state_look(b"refused", 30, 0, b"no digest").result()
+
+
+def test_empty_tensor_of_a_vast_shape_is_refused(pair):
+    """torch cannot make it: the product of its sizes does not fit into 64 bits."""
+    donor, joiner = pair
+    said = {"version": 1, "tensors": [["float32", [0, 1 << 47, 1 << 47]]], "metadata": None}
+    donor._started().state_offer(b"vast", 1, _pack(said, 0), ((b"", 0, 1, False),)).result()
+    with pytest.raises(HivemindValueError, match="a shape that no tensor has"):
+        StateSharing(joiner, "vast").load(30)
 
 
 def test_equal_states_have_equal_digests_and_others_do_not(pair):

@@ -80,6 +80,55 @@ def test_local_updates_give_joiners_the_average(peer):
     assert (flat(late.model) - flat(old[0].model)).norm() < (flat(network(seed=9)) - flat(old[0].model)).norm()
 
 
+def test_joiner_between_local_averages_takes_the_swarms_epoch(peer, caplog):
+    """No state of an epoch between two averagings is ever on offer."""
+    run = dict(
+        run_id=f"join {next(RUNS)}",
+        target_batch_size=96,
+        use_local_updates=True,
+        average_state_every=6,
+        delay_state_averaging=False,
+        scheduler="lambda",
+    )
+    old, records = [peer(0, **run), peer(1, **run)], []
+    train_together(old, 8)
+    late = peer(2, network(seed=9), on_epoch=records.append, **run)
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        # the others train on, slowly: their epoch 8 lasts for 48 of these
+        assert eventually(lambda: all(map(counts_a_little, old)) and late.optimizer.tracker.global_epoch == 8)
+        late.batch()
+        assert late.optimizer.local_epoch == 8 == late.optimizer.state_averager.scheduler.last_epoch
+        assert torch.equal(flat(late.model), torch.cat([t.flatten() for t in averages_of(old[0])]))
+        train_until([*old, late], lambda: any(record.outcome == "averaged" for record in records))
+    assert [(r.epoch, r.members) for r in records if r.outcome == "averaged"][0] == (11, 3)
+    assert not any("peers claim" in line for line in caplog.messages)
+
+
+def test_slow_peer_between_local_averages_keeps_its_updates(peer, dhts, caplog):
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=10**6, use_local_updates=True, scheduler="lambda")
+    one = peer(0, average_state_every=6, **run)
+    meet([one])
+    counts_a_little(one)
+    before = flat(one.model)
+    other = a_ghost(dhts[1], one.optimizer.run_id, 4)
+    assert eventually(lambda: one.optimizer.tracker.standing == "behind")
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        counts_a_little(one)
+    assert one.optimizer.local_epoch == 4 == one.optimizer.state_averager.scheduler.last_epoch
+    assert one.optimizer.local_samples == 1 and one.optimizer.reporter.samples_lost == 0
+    assert not torch.equal(flat(one.model), before) and not caplog.messages
+    other.report_local_progress(9, 1)  # it has averaged in epoch 6, and nobody has that state
+    assert eventually(lambda: one.optimizer.tracker.standing == "behind")
+    counts_a_little(one)
+    assert one.optimizer.local_epoch == 4 and any("peers claim epoch 9" in line for line in caplog.messages)
+    other.shutdown()
+
+
+def averages_of(one):
+    averager = one.optimizer.state_averager
+    return averager.tensors_to_average[: len(averager.parameters.main)]
+
+
 def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw", scheduler="cosine")
     first = [peer(0, **run), peer(1, **run)]
@@ -196,6 +245,7 @@ def test_samples_count_on_while_a_far_epoch_is_doubted(peer, dhts):
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
     offered = one.optimizer.state_averager.offers
     offered.offer(0)
+    assert eventually(lambda: is_on_offer(dhts[2], one, 0))
     for _ in range(5):
         counts_a_little(one)
     assert one.optimizer.local_samples == 6 and one.optimizer.reporter.samples_lost == 0
@@ -249,6 +299,49 @@ def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
     stranger.withdraw()
 
 
+USELESS = {
+    "of another model": lambda tensors: [torch.zeros(1)],
+    "not finite": lambda tensors: [torch.full_like(tensor, math.nan) for tensor in tensors],
+}
+
+
+def offers_useless_state(dht, averager, useless, epoch):
+    """A stranger that offers a state of that epoch which no peer can use."""
+    metadata, tensors, _ = averager.get_current_state()
+    stranger = StateSharing(dht, averager.prefix)
+    stranger.offer(epoch, USELESS[useless](tensors), {**metadata, "epoch": epoch})
+    return stranger
+
+
+@pytest.mark.parametrize("useless", USELESS)
+def test_lone_trainer_refuses_a_useless_state_and_trains_on(peer, dhts, useless, caplog):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=48)
+    meet([one])
+    counts_a_little(one)
+    stranger = offers_useless_state(dhts[1], one.optimizer.state_averager, useless, 10**6)
+    liar = a_ghost(dhts[1], one.optimizer.run_id, 10**6)
+    assert eventually(lambda: one.optimizer.tracker.standing == "behind")
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        train_until([one], lambda: one.optimizer.local_epoch >= 2)
+    assert any("refusing the state of epoch 1000000" in line for line in caplog.messages)
+    assert not one.optimizer.belief.is_offered(10**6), "it is not tried again"
+    assert one.optimizer.belief.newest_offered(10**6) is None
+    stranger.withdraw()
+    liar.shutdown()
+
+
+def test_joiner_starts_from_its_own_weights_past_a_useless_one(peer, dhts):
+    """A hub keeps the state of another model, and nobody trains."""
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=1000)
+    hub = offers_useless_state(dhts[1], one.optimizer.state_averager, "of another model", 7)
+    before = flat(one.model)
+    counts_a_little(one)
+    assert one.optimizer.local_epoch == 0 and one.optimizer.local_samples == 1
+    assert torch.equal(flat(one.model), before)
+    assert not one.optimizer.load_state_from_peers(timeout=PATIENCE)
+    hub.withdraw()
+
+
 # ---- there is somebody who could give it: it is to be had, whatever that one waits for ----
 
 WAITS_LONG = dict(matchmaking_time=PATIENCE, averaging_timeout=2 * PATIENCE, shutdown_timeout=0.1)
@@ -257,6 +350,13 @@ WAITS_LONG = dict(matchmaking_time=PATIENCE, averaging_timeout=2 * PATIENCE, shu
 def offered_to(dht, one, epoch):
     """The state that a joiner gets if it wants a state of this epoch or later; an error if there is none."""
     return StateSharing(dht, one.optimizer.state_averager.prefix).load(PATIENCE, epoch_least=epoch)
+
+
+def is_on_offer(dht, one, epoch):
+    try:
+        return StateSharing(dht, one.optimizer.state_averager.prefix).look(PATIENCE, epoch_least=epoch) >= epoch
+    except hivemind.HivemindLookupError:
+        return False
 
 
 def counts_a_little(one):
