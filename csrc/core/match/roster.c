@@ -4,6 +4,7 @@
 #include "core/peers/spoken.h"
 #include "core/peers/standing.h"
 #include "core/util/fold.h"
+#include "core/util/sort.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,7 @@ enum {
   LOOK_FIRST_MS = 1500,
   LOOK_FRESH_MS = 3000, /* a search this recent is not repeated */
   LOOK_MOST_MS = 15000,
+  CROWD_US = 1000000,    /* for so long a count of networks holds */
   AGAIN_FIRST_MS = 2000, /* doubles */
   AGAIN_DOUBLINGS = 4,
   FORMAT = 1,
@@ -67,8 +69,61 @@ hv_roster_entry *hv_roster_find(hv_roster *roster, const hv_peer_id *id) {
   return NULL;
 }
 
+static int upwards(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static int is_trusted(const hv_roster *roster, const hv_peer_id *id) {
+  return hv_standing_tier(roster->peers, id) == HV_TIER_TRUSTED;
+}
+
+/* The network with most of these peers, and how many; of equal ones this one. */
+static size_t crowd_of(uint64_t *networks, size_t n, uint64_t preferred, uint64_t *network) {
+  size_t most = 0, run = 0;
+  hv_sort(networks, n, sizeof *networks, upwards);
+  for (size_t i = 0; i < n; i++) {
+    run = i && networks[i] == networks[i - 1] ? run + 1 : 1;
+    if (run > most || (run == most && networks[i] == preferred)) {
+      most = run;
+      *network = networks[i];
+    }
+  }
+  return most;
+}
+
+/* The entry that makes way in a full table: one whose time is over, else the youngest untrusted one of the network that has most.
+ * NULL: that would be the newcomer. */
+static hv_roster_entry *makes_way(hv_roster *roster, const hv_peer_id *id, uint64_t newcomer) {
+  uint64_t now = roster->env->now_us(roster->env), networks[HV_ROSTER_MAX + 1], network = 0;
+  hv_roster_entry *found = NULL, *untrusted[HV_ROSTER_MAX];
+  size_t n = 0, near = 1;
+  int counts = !is_trusted(roster, id);
+  for (size_t i = 0; i < roster->n; i++) {
+    if (roster->entries[i].expires_us <= now)
+      return &roster->entries[i];
+    near += roster->entries[i].network == newcomer;
+  }
+  if (counts && near >= roster->crowd && now < roster->crowd_us + CROWD_US)
+    return NULL; /* as for those before it */
+  for (size_t i = 0; i < roster->n; i++)
+    if (!is_trusted(roster, &roster->entries[i].id)) {
+      untrusted[n] = &roster->entries[i];
+      networks[n++] = roster->entries[i].network;
+    }
+  networks[n] = newcomer;
+  roster->crowd = crowd_of(networks, n + (counts != 0), newcomer, &network);
+  roster->crowd_us = now;
+  if (!n || (counts && network == newcomer))
+    return NULL;
+  for (size_t i = 0; i < n; i++)
+    if (untrusted[i]->network == network && (!found || untrusted[i]->since_us > found->since_us))
+      found = untrusted[i];
+  return found;
+}
+
 /* A place for a newcomer, or NULL. */
-static hv_roster_entry *roster_make_room(hv_roster *roster, uint64_t until_us) {
+static hv_roster_entry *roster_make_room(hv_roster *roster, const hv_peer_id *id, uint64_t network) {
   if (roster->n < roster->room)
     return &roster->entries[roster->n++];
   if (roster->room < HV_ROSTER_MAX) {
@@ -81,22 +136,20 @@ static hv_roster_entry *roster_make_room(hv_roster *roster, uint64_t until_us) {
     roster->room = room;
     return &roster->entries[roster->n++];
   }
-  hv_roster_entry *soonest = &roster->entries[0];
-  for (size_t i = 1; i < roster->n; i++)
-    if (roster->entries[i].expires_us < soonest->expires_us)
-      soonest = &roster->entries[i];
-  return soonest->expires_us < until_us ? soonest : NULL;
+  return makes_way(roster, id, network);
 }
 
 /* The entry of a peer, made if need be. NULL: it is this node itself, or there is no room. */
-static hv_roster_entry *entry_of(hv_roster *roster, const hv_peer_id *id, uint64_t until_us, int *is_new) {
+static hv_roster_entry *entry_of(hv_roster *roster, const hv_peer_id *id, int *is_new) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   *is_new = !entry;
   if (entry || hv_peer_equal(id, &roster->config.me) || !hv_peer_is_known(id))
     return entry;
-  entry = roster_make_room(roster, until_us);
+  const hv_peers_entry *peer = hv_peers_find(roster->peers, id);
+  uint64_t network = peer ? peer->network : 0;
+  entry = roster_make_room(roster, id, network);
   if (entry)
-    *entry = (hv_roster_entry){.id = *id};
+    *entry = (hv_roster_entry){.id = *id, .network = network, .since_us = roster->env->now_us(roster->env)};
   return entry;
 }
 
@@ -127,7 +180,7 @@ static void drop_expired(hv_roster *roster) {
 static void met(hv_roster *roster, const hv_peer_id *id, hv_span addrs, int answers) {
   uint64_t now = roster->env->now_us(roster->env), until = now + DECLARED_MS * 1000ull;
   int is_new;
-  hv_roster_entry *entry = hv_peers_has_left(roster->peers, id) ? NULL : entry_of(roster, id, until, &is_new);
+  hv_roster_entry *entry = hv_peers_has_left(roster->peers, id) ? NULL : entry_of(roster, id, &is_new);
   if (!entry)
     return;
   int news = is_new || entry->failures || entry->gone_us || (answers && entry->retry_us > now);
@@ -154,7 +207,7 @@ void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs) 
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   uint64_t until = roster->env->now_us(roster->env) + HEARSAY_MS * 1000ull;
   int is_new;
-  hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
+  hv_roster_entry *entry = entry_of(roster, id, &is_new);
   if (!entry)
     return;
   if (entry->expires_us < until)
@@ -184,7 +237,7 @@ static int set_stranger(hv_roster *roster, hv_roster_entry *entry, int stranger,
 static hv_roster_entry *caller(hv_roster *roster, const hv_peer_id *id, uint64_t now) {
   uint64_t until = now + DECLARED_MS * 1000ull;
   int is_new;
-  hv_roster_entry *entry = entry_of(roster, id, until, &is_new);
+  hv_roster_entry *entry = entry_of(roster, id, &is_new);
   if (entry && entry->expires_us < until)
     entry->expires_us = until;
   return entry;
@@ -565,7 +618,7 @@ static int read_record(hv_roster *roster, const hv_record *record) {
   uint64_t signed_us = now > age_us ? now - age_us : 0;
   if (until <= now || (!entry && hv_peers_ended_since(roster->peers, &record->signer, signed_us)))
     return 0;
-  entry = entry_of(roster, &record->signer, until, &is_new);
+  entry = entry_of(roster, &record->signer, &is_new);
   if (!entry)
     return 0;
   int newer = record->version > entry->version;

@@ -3,10 +3,9 @@
  * Room: core (uses dht, peers, contact).
  * Owner: a match.
  * Thread: the hive thread.
- * Limits: HV_ROSTER_MAX peers; the one that expires first makes room. A declaration counts for 60 s.
- * Errors: without memory a peer is not remembered.
- * Rules: docs/design/matchmaking.md, "Before anybody averages: the roster" and "Epochs have an order".
- * Place: the number of an epoch plus 1; 0 stands for none, or not known.
+ * Limits: HV_ROSTER_MAX peers; then the youngest untrusted one of the network that has most makes room. A declaration counts for 60
+ * s. Errors: without memory a peer is not remembered. Rules: docs/design/matchmaking.md, "Before anybody averages: the roster" and
+ * "Epochs have an order". Place: the number of an epoch plus 1; 0 stands for none, or not known.
  */
 #ifndef HV_CORE_ROSTER_H
 #define HV_CORE_ROSTER_H
@@ -53,6 +52,8 @@ typedef struct hv_roster_entry {
   uint8_t is_seeking;        /* 1: it had no group at its place yet */
   uint8_t had_group;         /* 1: it is known to have had one there */
   uint64_t gone_us;          /* when it ended or left this key; 0: it is here */
+  uint64_t network;          /* where it was seen when it came; 0: private, or not seen */
+  uint64_t since_us;         /* when it came */
 } hv_roster_entry;
 
 typedef struct hv_roster_config {
@@ -72,7 +73,9 @@ typedef struct hv_roster {
   hv_peers *peers;
   hv_roster_config config;
   hv_roster_entry *entries;
-  size_t n, room; /* entries; entries that the array can hold */
+  size_t n, room;    /* entries; entries that the array can hold */
+  size_t crowd;      /* peers of the network that had most, when the table was full last; */
+  uint64_t crowd_us; /* when that was */
   hv_timer declare_timer, look_timer;
   hv_dht_op put, get;
   hv_dht_spots spots; /* the nodes that keep the last declaration */

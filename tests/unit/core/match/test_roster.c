@@ -1,0 +1,120 @@
+/* A roster that strangers fill keeps its members. */
+#include "lib/check.h"
+
+#include "core/match/roster.h"
+#include "lib/fake_env.h"
+
+#include <string.h>
+
+enum { MEMBERS = 8, KNOWN = HV_ROSTER_MAX + 200 };
+
+typedef struct crowd {
+  fake_env world;
+  hv_peers peers;
+  hv_roster roster;
+  hv_peers_entry known[KNOWN], *entries[KNOWN];
+  uint64_t tags[KNOWN];
+} crowd;
+
+static void timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
+  (void)env, (void)timer, (void)delay_us;
+}
+
+static void timer_clear(hv_env *env, hv_timer *timer) {
+  (void)env, (void)timer;
+}
+
+static void changed(void *arg) {
+  (void)arg;
+}
+
+static crowd *open_crowd(void) {
+  crowd *c = test_calloc(1, sizeof *c);
+  fake_env_init(&c->world, 1);
+  c->world.env.timer_set = timer_set;
+  c->world.env.timer_clear = timer_clear;
+  c->world.now_us = 1000000;
+  c->peers.env = &c->world.env;
+  c->peers.entries = c->entries;
+  c->peers.tags = c->tags;
+  hv_roster_config config = {
+      .me = c->world.me, .card = &c->peers.config.me, .key = hv_span_of("run.", 4), .apart = 1, .changed = changed};
+  hv_roster_init(&c->roster, &c->world.env, NULL, &c->peers, &config);
+  return c;
+}
+
+static void close_crowd(crowd *c) {
+  hv_roster_fini(&c->roster, 0);
+  assert_int_equal(c->world.mem.blocks, 0);
+  test_free(c);
+}
+
+/* A peer of this network calls, 10 ms after the one before. */
+static hv_peer_id calls(crowd *c, uint64_t number, uint64_t network, int averaged) {
+  hv_peer_id id = fake_peer(number);
+  size_t at = c->peers.n_entries++;
+  c->known[at] = (hv_peers_entry){.card.id = id, .state = HV_PEERS_ALIVE, .network = network, .averaged = averaged != 0};
+  c->entries[at] = &c->known[at];
+  memcpy(&c->tags[at], id.key, sizeof c->tags[at]);
+  c->world.now_us += 10000;
+  hv_roster_called(&c->roster, &id, (hv_span){0});
+  return id;
+}
+
+static size_t here(crowd *c, uint64_t from, size_t n) {
+  size_t found = 0;
+  for (uint64_t i = from; i < from + n; i++) {
+    hv_peer_id id = fake_peer(i);
+    found += hv_roster_find(&c->roster, &id) != NULL;
+  }
+  return found;
+}
+
+static void strangers_leave_members_in_a_full_roster(void **unused) {
+  (void)unused;
+  crowd *c = open_crowd();
+  for (uint64_t i = 0; i < MEMBERS; i++)
+    calls(c, 1 + i, 7, 1);
+  for (uint64_t i = 0; i < HV_ROSTER_MAX + 100; i++)
+    calls(c, 1000 + i, 7, 0);
+  assert_int_equal(c->roster.n, HV_ROSTER_MAX);
+  assert_int_equal(here(c, 1, MEMBERS), MEMBERS);
+  close_crowd(c);
+}
+
+static void newcomer_of_another_network_replaces_one_of_a_crowd(void **unused) {
+  (void)unused;
+  crowd *c = open_crowd();
+  for (uint64_t i = 0; i < HV_ROSTER_MAX + 50; i++)
+    calls(c, 1000 + i, 7, 0);
+  assert_int_equal(here(c, 1000, HV_ROSTER_MAX), HV_ROSTER_MAX); /* who came first has stayed */
+  calls(c, 1, 8, 0);
+  calls(c, 2, 7, 1); /* a trusted one, of the crowd's network */
+  assert_int_equal(here(c, 1, 2), 2);
+  assert_int_equal(here(c, 1000, HV_ROSTER_MAX - 2), HV_ROSTER_MAX - 2);
+  close_crowd(c);
+}
+
+static void ended_entry_makes_way_first(void **unused) {
+  (void)unused;
+  crowd *c = open_crowd();
+  hv_peer_id old = calls(c, 1, 7, 1);
+  for (uint64_t i = 1; i < HV_ROSTER_MAX; i++)
+    calls(c, 1000 + i, 7, 1);
+  hv_roster_find(&c->roster, &old)->expires_us = c->world.now_us;
+  calls(c, 5, 7, 0);
+  assert_int_equal(here(c, 1, 1), 0);
+  assert_int_equal(here(c, 5, 1), 1);
+  calls(c, 6, 8, 0); /* all others are trusted, but the last: it is alone in its network, and so is this one */
+  assert_int_equal(here(c, 5, 2), 1);
+  close_crowd(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(strangers_leave_members_in_a_full_roster),
+      cmocka_unit_test(newcomer_of_another_network_replaces_one_of_a_crowd),
+      cmocka_unit_test(ended_entry_makes_way_first),
+  };
+  return cmocka_run_group_tests_name("roster", tests, NULL, NULL);
+}
