@@ -246,6 +246,7 @@ class Membership:
         before, was_apart, claimed, ledger = self.local_epoch, self._apart, self.tracker.global_epoch, self.ledger
         self._step_aside()
         averager.background.drop()
+        averager.loaded = False
         ledger.abandon()
         with self.tracker.pause_updates(), ledger.clock.enter("loading"):
             newest = (

@@ -124,6 +124,8 @@ class Transition:
                 self.notes.lose(self.samples, "the others made this step without this peer")
                 self.samples = 0
             else:
+                if not self.state_averaged:
+                    self.state.loaded = False  # the copies that were to be averaged are no average
                 self.state.update_model()
                 self._settle()
             self.ledger.settle(self)

@@ -440,6 +440,19 @@ def test_values_that_do_not_fit_leave_the_module_as_it_is(caplog):
 # ---- other peers, other options ----
 
 
+def test_samples_stay_counted_where_no_average_is_made(swarm, dhts):
+    (one,) = swarm(1, target_batch_size=16)
+    ghost = hivemind.ProgressTracker(dhts[1], one.optimizer.run_id, 16, start=True)
+    ghost.report_local_progress(0, 1)
+    one.wait_for(2)
+    search = one.optimizer.group_search
+    search.prepare = search.take_gradient_control = search.take_state_control = lambda *_: None
+    one.train(1)
+    settle(one.optimizer)
+    assert one.optimizer.state_averager.buffers.samples >= 16
+    ghost.shutdown()
+
+
 def test_auxiliary_and_client_peers_take_part(swarm, dhts):
     (first,) = swarm(1, target_batch_size=32)
     run = dict(run_id=first.optimizer.run_id, target_batch_size=32)
