@@ -136,8 +136,10 @@ class PowerSGDGradientAverager(GradientAverager):
             if self._low.indices:
                 self._low.encode(number, self._averaged)
             members = super().average_loaded(weight, control=control, timeout=timeout)
-            if self._qs is not None:
+            if self._qs is not None and not self._is_empty(weight):
                 self._second(number, weight, control)
+            if self._low.indices and self._is_empty(weight):
+                self._low.abort(number)
             self._next = number + 1
             return members
         except BaseException:
@@ -163,7 +165,12 @@ class PowerSGDGradientAverager(GradientAverager):
         )
         outcome_of(step)
         self.stamp, self.rounds = (self.stamp, step.stamp), [*self.rounds, step]
-        self._low.decode(number, qs)
+        if not self._is_empty(weight):
+            self._low.decode(number, qs)
+
+    def _is_empty(self, weight: float) -> bool:
+        """True if nobody had a gradient in this round: it is made again in the same epoch."""
+        return not weight and self.was_alone()
 
     def present_setup(self, setup: bytes) -> None:
         """Sets what members of a group must have in common, for both averagings.

@@ -73,6 +73,20 @@ def test_each_round_averages_its_own_gradients_alone(averager, caplog, way):
     assert not caplog.messages
 
 
+def test_power_sgd_repeats_a_round_that_was_empty(averager):
+    """Nobody came and this peer has no gradient: the epoch goes on, and its round is made again."""
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one = averager(parameters, make=hivemind.PowerSGDGradientAverager, averager_rank=1)
+    for weight, value in ((0.0, 0.0), (0.0, 0.0), (4.0, 3.0)):
+        give(parameters, value)
+        one.accumulate_grads_(4)
+        one.load_accumulators_into_averager_()
+        one.average_loaded(weight, control=one.schedule_step(epoch=5, timeout=30))
+        one.reset_accumulated_grads_()
+    with one.use_averaged_gradients():
+        torch.testing.assert_close(parameters[0].grad, torch.full(SHAPE, 3.0), rtol=1e-4, atol=1e-5)
+
+
 def test_peers_are_weighted_by_samples_since_the_last_step(dhts):
     parameters = [[nn.Parameter(torch.zeros(SHAPE))] for _ in range(2)]
     options = dict(prefix=f"gradients {next(RUNS)}", start=True, min_matchmaking_time=5.0)
