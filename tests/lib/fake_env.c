@@ -55,10 +55,25 @@ static void stream_wait(hv_env *env, hv_stream *stream, int waits) {
   (void)env, (void)stream, (void)waits;
 }
 
+static void timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
+  (void)env, (void)timer, (void)delay_us;
+}
+
+static void timer_clear(hv_env *env, hv_timer *timer) {
+  (void)env, (void)timer;
+}
+
 void fake_env_init_on(fake_env *fake, uint64_t seed, hv_mem *mem) {
   *fake = (fake_env){.me = fake_peer(0), .now_us = 1000000, .rng = {seed}};
-  fake->env = (hv_env){
-      .mem = mem, .now_us = now, .random = fill, .sha256 = hash, .sign = sign, .verify = verify, .stream_wait = stream_wait};
+  fake->env = (hv_env){.mem = mem,
+                       .now_us = now,
+                       .random = fill,
+                       .sha256 = hash,
+                       .sign = sign,
+                       .verify = verify,
+                       .stream_wait = stream_wait,
+                       .timer_set = timer_set,
+                       .timer_clear = timer_clear};
 }
 
 void fake_env_init(fake_env *fake, uint64_t seed) {

@@ -1,5 +1,5 @@
 /* An hv_env with a clock that stands where the test puts it, true SHA-256, and signatures that only fake_sign makes. It sends
- * nothing. */
+ * nothing, and no timer fires. */
 #ifndef HV_TESTS_FAKE_ENV_H
 #define HV_TESTS_FAKE_ENV_H
 

@@ -78,7 +78,7 @@ static int is_trusted(const hv_roster *roster, const hv_peer_id *id) {
   return hv_standing_tier(roster->peers, id) == HV_TIER_TRUSTED;
 }
 
-/* The network with most of these peers, and how many; of equal ones this one. */
+/* How many of these peers are in the network that has most, which is written too; of equal ones the preferred. */
 static size_t crowd_of(uint64_t *networks, size_t n, uint64_t preferred, uint64_t *network) {
   size_t most = 0, run = 0;
   hv_sort(networks, n, sizeof *networks, upwards);
@@ -102,15 +102,17 @@ static hv_roster_entry *makes_way(hv_roster *roster, const hv_peer_id *id, uint6
   for (size_t i = 0; i < roster->n; i++) {
     if (roster->entries[i].expires_us <= now)
       return &roster->entries[i];
-    near += roster->entries[i].network == newcomer;
+    near += roster->entries[i].network == newcomer && roster->entries[i].untrusted;
   }
   if (counts && near >= roster->crowd && now < roster->crowd_us + CROWD_US)
     return NULL; /* as for those before it */
-  for (size_t i = 0; i < roster->n; i++)
-    if (!is_trusted(roster, &roster->entries[i].id)) {
-      untrusted[n] = &roster->entries[i];
-      networks[n++] = roster->entries[i].network;
+  for (size_t i = 0; i < roster->n; i++) {
+    hv_roster_entry *entry = &roster->entries[i];
+    if ((entry->untrusted = !is_trusted(roster, &entry->id))) {
+      untrusted[n] = entry;
+      networks[n++] = entry->network;
     }
+  }
   networks[n] = newcomer;
   roster->crowd = crowd_of(networks, n + (counts != 0), newcomer, &network);
   roster->crowd_us = now;
@@ -149,7 +151,8 @@ static hv_roster_entry *entry_of(hv_roster *roster, const hv_peer_id *id, int *i
   uint64_t network = peer ? peer->network : 0;
   entry = roster_make_room(roster, id, network);
   if (entry)
-    *entry = (hv_roster_entry){.id = *id, .network = network, .since_us = roster->env->now_us(roster->env)};
+    *entry = (hv_roster_entry){
+        .id = *id, .network = network, .since_us = roster->env->now_us(roster->env), .untrusted = !is_trusted(roster, id)};
   return entry;
 }
 

@@ -3,9 +3,11 @@
  * Room: core (uses dht, peers, contact).
  * Owner: a match.
  * Thread: the hive thread.
- * Limits: HV_ROSTER_MAX peers; then the youngest untrusted one of the network that has most makes room. A declaration counts for 60
- * s. Errors: without memory a peer is not remembered. Rules: docs/design/matchmaking.md, "Before anybody averages: the roster" and
- * "Epochs have an order". Place: the number of an epoch plus 1; 0 stands for none, or not known.
+ * Limits: HV_ROSTER_MAX peers; then the youngest untrusted one, of the network with most, makes room.
+ * A declaration counts for 60 s.
+ * Errors: without memory a peer is not remembered.
+ * Rules: docs/design/matchmaking.md, "Before anybody averages: the roster" and "Epochs have an order".
+ * Place: the number of an epoch plus 1; 0 stands for none, or not known.
  */
 #ifndef HV_CORE_ROSTER_H
 #define HV_CORE_ROSTER_H
@@ -54,6 +56,7 @@ typedef struct hv_roster_entry {
   uint64_t gone_us;          /* when it ended or left this key; 0: it is here */
   uint64_t network;          /* where it was seen when it came; 0: private, or not seen */
   uint64_t since_us;         /* when it came */
+  uint8_t untrusted;         /* 1: it was not trusted when it came, or when the networks were counted last */
 } hv_roster_entry;
 
 typedef struct hv_roster_config {
@@ -74,7 +77,7 @@ typedef struct hv_roster {
   hv_roster_config config;
   hv_roster_entry *entries;
   size_t n, room;    /* entries; entries that the array can hold */
-  size_t crowd;      /* peers of the network that had most, when the table was full last; */
+  size_t crowd;      /* untrusted peers of the network that had most, when they were counted last */
   uint64_t crowd_us; /* when that was */
   hv_timer declare_timer, look_timer;
   hv_dht_op put, get;

@@ -74,7 +74,7 @@ def test_each_round_averages_its_own_gradients_alone(averager, caplog, way):
 
 
 def test_power_sgd_repeats_a_round_that_was_empty(averager):
-    """Nobody came and this peer has no gradient: the epoch goes on, and its round is made again."""
+    """Nobody came and this peer has no gradient: the epoch continues, and its round is made again."""
     parameters = [nn.Parameter(torch.zeros(SHAPE))]
     one = averager(parameters, make=hivemind.PowerSGDGradientAverager, averager_rank=1)
     for weight, value in ((0.0, 0.0), (0.0, 0.0), (4.0, 3.0)):

@@ -147,25 +147,20 @@ def test_a_whole_swarm_goes_on_from_its_checkpoints(peer, dhts):
     assert all(torch.equal(second[0].after[epoch], second[1].after[epoch]) for epoch in (4, 5, 6))
 
 
-def restored(peer, index):
+def restored(peer):
     """A peer that continues from a checkpoint of epoch 4, with an epoch ahead that is long."""
     first = peer(3, run_id=f"join {next(RUNS)}", target_batch_size=16)
     first.train(4)
     settle(first.optimizer)
-    model, optimizer = flat_state(first), first.optimizer.state_dict()
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=100000)
-    one = peer(index, network(seed=3), **run)
-    one.optimizer.load_state_dict(optimizer)
-    one.model.load_state_dict(model)
+    one = peer(0, network(seed=3), **run)
+    one.optimizer.load_state_dict(first.optimizer.state_dict())
+    one.model.load_state_dict(first.model.state_dict())
     return one, run
 
 
-def flat_state(one):
-    return {name: value.clone() for name, value in one.model.state_dict().items()}
-
-
 def test_checkpoint_reaches_joiners_of_its_first_epoch(peer):
-    one, run = restored(peer, 0)
+    one, run = restored(peer)
     start = flat(one.model)
     train_until([one], lambda: one.optimizer.state_averager.offers._offered == 4)
     joiners = [peer(i, network(seed=8 + i), **run) for i in (1, 2)]
@@ -175,7 +170,7 @@ def test_checkpoint_reaches_joiners_of_its_first_epoch(peer):
 
 
 def test_restored_peer_counts_from_its_first_step(peer):
-    one, _ = restored(peer, 0)
+    one, _ = restored(peer)
     assert not one.optimizer.tracker.figures().reported
     one.batch()
     assert one.optimizer.tracker.figures().reported and one.optimizer.tracker.figures().local_epoch == 4

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MEMBERS = 8, KNOWN = HV_ROSTER_MAX + 200 };
+enum { MEMBERS = 8, KNOWN = 2 * HV_ROSTER_MAX };
 
 typedef struct crowd {
   fake_env world;
@@ -16,14 +16,6 @@ typedef struct crowd {
   uint64_t tags[KNOWN];
 } crowd;
 
-static void timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
-  (void)env, (void)timer, (void)delay_us;
-}
-
-static void timer_clear(hv_env *env, hv_timer *timer) {
-  (void)env, (void)timer;
-}
-
 static void changed(void *arg) {
   (void)arg;
 }
@@ -31,8 +23,6 @@ static void changed(void *arg) {
 static crowd *open_crowd(void) {
   crowd *c = test_calloc(1, sizeof *c);
   fake_env_init(&c->world, 1);
-  c->world.env.timer_set = timer_set;
-  c->world.env.timer_clear = timer_clear;
   c->world.now_us = 1000000;
   c->peers.env = &c->world.env;
   c->peers.entries = c->entries;
@@ -87,11 +77,24 @@ static void newcomer_of_another_network_replaces_one_of_a_crowd(void **unused) {
   crowd *c = open_crowd();
   for (uint64_t i = 0; i < HV_ROSTER_MAX + 50; i++)
     calls(c, 1000 + i, 7, 0);
-  assert_int_equal(here(c, 1000, HV_ROSTER_MAX), HV_ROSTER_MAX); /* who came first has stayed */
+  assert_int_equal(here(c, 1000, HV_ROSTER_MAX), HV_ROSTER_MAX); /* the first have stayed */
   calls(c, 1, 8, 0);
   calls(c, 2, 7, 1); /* a trusted one, of the crowd's network */
   assert_int_equal(here(c, 1, 2), 2);
   assert_int_equal(here(c, 1000, HV_ROSTER_MAX - 2), HV_ROSTER_MAX - 2);
+  close_crowd(c);
+}
+
+static void network_of_members_takes_newcomers_in_a_full_roster(void **unused) {
+  (void)unused;
+  crowd *c = open_crowd();
+  for (uint64_t i = 0; i < HV_ROSTER_MAX / 2; i++)
+    calls(c, 1 + i, 8, 1);
+  for (uint64_t i = 0; i < HV_ROSTER_MAX; i++)
+    calls(c, 2000 + i, 7 + i % 2 * 2, 0); /* two networks of strangers, each smaller than that of the members */
+  calls(c, 5000, 8, 0);
+  assert_int_equal(here(c, 1, HV_ROSTER_MAX / 2), HV_ROSTER_MAX / 2);
+  assert_int_equal(here(c, 5000, 1), 1);
   close_crowd(c);
 }
 
@@ -105,7 +108,7 @@ static void ended_entry_makes_way_first(void **unused) {
   calls(c, 5, 7, 0);
   assert_int_equal(here(c, 1, 1), 0);
   assert_int_equal(here(c, 5, 1), 1);
-  calls(c, 6, 8, 0); /* all others are trusted, but the last: it is alone in its network, and so is this one */
+  calls(c, 6, 8, 0); /* as alone in its network as the last, which stays */
   assert_int_equal(here(c, 5, 2), 1);
   close_crowd(c);
 }
@@ -114,6 +117,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strangers_leave_members_in_a_full_roster),
       cmocka_unit_test(newcomer_of_another_network_replaces_one_of_a_crowd),
+      cmocka_unit_test(network_of_members_takes_newcomers_in_a_full_roster),
       cmocka_unit_test(ended_entry_makes_way_first),
   };
   return cmocka_run_group_tests_name("roster", tests, NULL, NULL);

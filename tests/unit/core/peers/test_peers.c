@@ -103,6 +103,12 @@ static void all_answer(scene *s, const hv_card *cards, size_t n) {
   }
 }
 
+/* Its time has come to ask, and all answer. */
+static void ask_all(scene *s, const hv_card *cards, size_t n) {
+  tick(s);
+  all_answer(s, cards, n);
+}
+
 /* Somebody says hello from an address; as a client it need not be asked back. */
 static void comes(scene *s, uint64_t number, hv_addr from, int client) {
   hv_request request = {.peer = fake_peer(number), .from = from};
@@ -124,12 +130,9 @@ static void meet_home(scene *s, size_t n) {
   hv_card cards[ROOM];
   for (size_t i = 0; i < n; i++)
     cards[i] = card_of(2 + i, address((uint8_t)(100 + i), 1, 0));
-  tick(s);
-  all_answer(s, cards, n);
-  for (int i = 0; i < 3; i++) {
-    tick(s);
-    all_answer(s, NULL, 0);
-  }
+  ask_all(s, cards, n);
+  for (int i = 0; i < 3; i++)
+    ask_all(s, NULL, 0);
 }
 
 static void peers_met_through_initial_peers_are_never_displaced(void **unused) {
@@ -188,10 +191,8 @@ static void peers_named_by_a_stranger_are_strangers(void **unused) {
   comes(&s, 1000, address(7, 1, 0), 0); /* it can be dialled, and tells of many */
   for (size_t i = 0; i < ROOM; i++)
     cards[i] = card_of(2000 + i, address((uint8_t)(20 + i), 1, 0));
-  tick(&s);
-  all_answer(&s, cards, ROOM);
-  tick(&s);
-  all_answer(&s, NULL, 0);
+  ask_all(&s, cards, ROOM);
+  ask_all(&s, NULL, 0);
   assert_int_equal(hv_peers_alive(&s.peers), ROOM);
   for (size_t i = 0; i < s.peers.n_entries; i++)
     assert_true(s.peers.entries[i]->stranger);
@@ -208,10 +209,8 @@ static void unverified_peers_of_one_network_fill_a_quarter_at_most(void **unused
     open_scene(&s, &initial);
     for (size_t i = 0; i < ROOM; i++)
       cards[i] = card_of(2000 + i, address(20, (uint8_t)(1 + i), is_private));
-    tick(&s);
-    all_answer(&s, cards, ROOM);
-    tick(&s);
-    all_answer(&s, NULL, 0);
+    ask_all(&s, cards, ROOM);
+    ask_all(&s, NULL, 0);
     assert_int_equal(hv_peers_alive(&s.peers), is_private ? ROOM : ROOM / 4 + 1);
     close_scene(&s);
   }
@@ -231,17 +230,14 @@ static void unverified_clients_take_no_place(void **unused) {
       cards[i].n_addrs = i % 4 != 3;
     }
     s.fake.now_us += 30000000;
-    tick(&s);
-    all_answer(&s, cards, ROOM);
+    ask_all(&s, cards, ROOM);
   }
   assert_int_equal(s.peers.n_entries, 1);
   comes(&s, 1001, address(8, 1, 0), 0);
   for (size_t i = 0; i < ROOM - 2; i++)
     cards[i] = card_of(3000 + i, address((uint8_t)(60 + i), 1, 0));
-  tick(&s);
-  all_answer(&s, cards, ROOM - 2);
-  tick(&s);
-  all_answer(&s, NULL, 0);
+  ask_all(&s, cards, ROOM - 2);
+  ask_all(&s, NULL, 0);
   assert_int_equal(hv_peers_alive(&s.peers), ROOM);
   close_scene(&s);
 }
@@ -266,8 +262,7 @@ static void count_of_alive_peers_matches_the_table(void **unused) {
       hv_peers_down(&s.peers, &event);
       break;
     default:
-      tick(&s);
-      all_answer(&s, NULL, 0);
+      ask_all(&s, NULL, 0);
     }
     size_t alive = 0;
     for (size_t k = 0; k < s.peers.n_entries; k++)
@@ -286,8 +281,7 @@ static void peer_that_moves_is_asked_at_its_new_address(void **unused) {
   hv_addr before = address(7, 1, 0), after = address(8, 1, 0);
   open_scene(&s, NULL);
   comes(&s, 1000, before, 0);
-  tick(&s);
-  all_answer(&s, NULL, 0);
+  ask_all(&s, NULL, 0);
   assert_true(lives(&s, 1000));
   comes(&s, 1000, before, 0); /* the same address again: no news */
   assert_int_equal(s.n_forgotten, 0);
@@ -309,8 +303,7 @@ static void peer_that_gets_another_address_keeps_its_connections(void **unused) 
   hv_peer_id id = fake_peer(1000);
   open_scene(&s, NULL);
   comes(&s, 1000, before, 0);
-  tick(&s);
-  all_answer(&s, NULL, 0);
+  ask_all(&s, NULL, 0);
   hv_request request = {.peer = id, .from = before};
   hv_msg msg = {.kind = HV_MSG_HELLO, .u.hello = {.me = {.id = id, .n_addrs = 2, .addrs = {address(8, 1, 0), before}}}};
   s.fake.now_us += 1000;
@@ -332,8 +325,7 @@ static void new_network_asks_all_peers_at_once(void **unused) {
   meet_home(&s, 3);
   for (int i = 0; i < 30; i++) { /* until they know each other well, and hellos are rare */
     s.fake.now_us += 20000000;
-    tick(&s);
-    all_answer(&s, NULL, 0);
+    ask_all(&s, NULL, 0);
   }
   tick(&s);
   assert_int_equal(s.n_asked, 0);
@@ -385,8 +377,7 @@ static void peer_that_moves_during_a_hello_is_asked_again(void **unused) {
   hv_addr before = address(7, 1, 0), after = address(8, 1, 0);
   open_scene(&s, NULL);
   comes(&s, 1000, before, 0);
-  tick(&s);
-  all_answer(&s, NULL, 0);
+  ask_all(&s, NULL, 0);
   hv_peers_down(&s.peers, &(hv_event){.peer = id, .text = "the connection broke", .now_us = s.fake.now_us});
   tick(&s);
   assert_int_equal(s.n_asked, 1);
@@ -413,16 +404,14 @@ static void open_for_outer(scene *s, const hv_target *initial) {
   s->peers.config.changed = note_changed;
   s->peers.config.arg = s;
   s->you = address(1, 1, 0);
-  tick(s);
-  all_answer(s, NULL, 0);
+  ask_all(s, NULL, 0);
   assert_true(hv_addr_equal(&s->peers.outer, &s->you));
 }
 
 static void later_hellos(scene *s, int n) {
   for (int i = 0; i < n; i++) {
     s->fake.now_us += 20000000;
-    tick(s);
-    all_answer(s, NULL, 0);
+    ask_all(s, NULL, 0);
   }
 }
 
@@ -472,8 +461,7 @@ static void two_initial_peers_do_not_change_outer_in_turn(void **unused) {
   hv_peer_id second = fake_peer(2);
   open_for_outer(&s, &initial);
   comes(&s, 2, address(7, 1, 0), 0);
-  tick(&s);
-  all_answer(&s, NULL, 0);
+  ask_all(&s, NULL, 0);
   hv_peers_start two[2] = {s.peers.starts[0], s.peers.starts[0]}, *one = s.peers.starts;
   two[1].target.id = two[1].answered = second;
   s.peers.starts = two;

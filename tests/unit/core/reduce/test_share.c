@@ -40,14 +40,6 @@ static void work(hv_env *env, hv_job *job) {
   w->jobs[w->n_jobs++] = job;
 }
 
-static void timer_set(hv_env *env, hv_timer *timer, uint64_t delay_us) {
-  (void)env, (void)timer, (void)delay_us;
-}
-
-static void timer_clear(hv_env *env, hv_timer *timer) {
-  (void)env, (void)timer;
-}
-
 static void changed(void *arg) {
   (void)arg;
 }
@@ -97,8 +89,6 @@ static void set_scene(scene *s) {
   w->fake.env.stream_send = stream_send;
   w->fake.env.stream_end = w->fake.env.stream_cancel = stream_end;
   w->fake.env.work = work;
-  w->fake.env.timer_set = timer_set;
-  w->fake.env.timer_clear = timer_clear;
   for (int i = 0; i < CHUNKS * VALUES; i++)
     s->in[i] = 1, s->out[i] = -1;
   s->members[1].count = CHUNKS;
