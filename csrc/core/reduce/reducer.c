@@ -230,6 +230,11 @@ static void publish(slot *s) {
   reducer_settle(s);
 }
 
+static void drop_codes(slot *s) {
+  hv_mem_free(s->codes);
+  s->codes = NULL;
+}
+
 /* A job's end, for all kinds: 1 when the round goes on. */
 static int job_over(slot *s, const hv_event *event) {
   hv_reducer *r = s->reducer;
@@ -252,8 +257,7 @@ static void averaged(hv_job *job, const hv_event *event) {
   if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
     hv_hold_put(r->hold, index_of(r, s->item), &s->counted, s->made); /* it is in its place, whatever else happened */
   if (goes_on && s->status == HV_NOT_FINITE) {                        /* the codec cannot hold it */
-    hv_mem_free(s->codes);
-    s->codes = NULL;
+    drop_codes(s);
     reducer_settle(s);
   } else if (goes_on && s->status == HV_OK) {
     publish(s);
@@ -321,6 +325,8 @@ static void accumulated(hv_job *job, const hv_event *event) {
 /* ---- an item goes on ---- */
 
 static int make_codes(slot *s) {
+  if (s->codes)
+    return 1;
   s->codes_size = reducer_bytes_of(s->reducer, s->item);
   s->codes = hv_mem_aligned(s->reducer->env->mem, s->codes_size);
   if (!s->codes)
@@ -328,10 +334,16 @@ static int make_codes(slot *s) {
   return s->codes != NULL;
 }
 
+/* True if this member's own values count for nothing, so they cannot be the mean of equal ones. */
+static int keeps_first(const hv_reducer *r) {
+  return r->round->members[r->round->me].auxiliary || r->own_refused || !(hv_round_weight(r->round, r->round->weight) > 0);
+}
+
 static void close_slot(slot *s) {
   s->state = SLOT_CLOSING;
   if (!(s->weight > 0)) {
     hv_run_sum_end(&s->sum);
+    drop_codes(s);
     reducer_settle(s); /* nobody's values count: all keep their own */
   } else if (make_codes(s)) {
     start_job(s, run_average, averaged);
@@ -401,21 +413,6 @@ static void complete(slot *s) {
   }
 }
 
-/* Sets norm_most by the norms that the contributors state. Those that are refused, or weigh nothing, have no say. */
-static void set_norm_most(hv_reducer *r) {
-  const hv_round *round = r->round;
-  float norms[HV_ROUND_MEMBERS_MAX];
-  size_t n = 0, contributors = 0;
-  for (size_t i = 0; i < round->n_members; i++) {
-    const contributor *g = &r->contributors[i];
-    int mine = i == round->me;
-    contributors += !round->members[i].auxiliary;
-    if (!round->members[i].auxiliary && (mine ? round->weight : g->weight) > 0 && !g->refused)
-      norms[n++] = mine ? round->norm : g->norm;
-  }
-  r->norm_most = contributors < HV_NORM_MEMBERS ? 0 : hv_norm_most(round->norm_ratio, norms, n);
-}
-
 /* True if contributions can be judged: each contributor has stated its norm, or is no longer expected. A chunk needs all of them
  * anyway, so this delays no average. */
 static int judges(hv_reducer *r) {
@@ -424,7 +421,7 @@ static int judges(hv_reducer *r) {
   for (size_t i = 0; i < r->round->n_members; i++)
     if (r->contributors[i].state == CONTRIBUTOR_EXPECTED)
       return 0;
-  set_norm_most(r);
+  reducer_set_norm_most(r);
   return r->judges = 1;
 }
 
@@ -442,6 +439,10 @@ static void reducer_advance(slot *s) {
     return;
   s->current = take_waiting(s);
   if (s->current && source == HV_VIEW_REDUCE) {
+    if (keeps_first(r) && !make_codes(s))
+      return;
+    s->sum.kept = keeps_first(r) ? s->codes : NULL;
+    s->sum.room = s->codes_size;
     start_job(s, run_accumulate, accumulated);
   } else if (s->current) {
     s->state = SLOT_CLOSING;
@@ -482,6 +483,7 @@ static hv_status open_slot(hv_reducer *r, uint32_t item) {
   s->item = item;
   s->state = SLOT_OPEN;
   s->weight = s->begun = 0;
+  drop_codes(s);
   s->heard = s->counted = (hv_members){{0}};
   s->made = r->view->number;
   if (source_of(r, item) != HV_VIEW_REDUCE || r->own_refused || r->round->members[r->round->me].auxiliary)

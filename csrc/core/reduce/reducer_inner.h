@@ -136,4 +136,7 @@ struct hv_reducer {
 /* Fires for `stall`: leaves out members that hold the others up. */
 void reducer_look_for_stalls(hv_timer *timer, const hv_event *event);
 
+/* Sets norm_most by the norms that the contributors state. Those that are refused, or weigh nothing, have no say. */
+void reducer_set_norm_most(hv_reducer *r);
+
 #endif

@@ -467,6 +467,7 @@ hv_status hv_run_sum_begin(const hv_run *run, uint32_t index, hv_run_sum *sum) {
   look_where(run, &chunk, &where);
   sum->seen = 0;
   sum->unlike = 0;
+  sum->n_kept = 0;
   sum->device = run->has_values ? where.device : NULL;
   sum->there = NULL;
   hv_status status = sum->device ? sum->device->sum_take(sum->device->self, chunk.size, &sum->there) : HV_OK;
@@ -483,6 +484,16 @@ void hv_run_sum_end(hv_run_sum *sum) {
   sum->device = NULL;
 }
 
+static void keep(hv_run_sum *sum, const hv_span *spans, size_t n_spans) {
+  size_t size = 0;
+  for (size_t i = 0; i < n_spans; i++)
+    size += spans[i].size;
+  if (!sum->kept || size > sum->room)
+    return;
+  for (size_t i = 0; i < n_spans; sum->n_kept += spans[i++].size)
+    memcpy(sum->kept + sum->n_kept, spans[i].data, spans[i].size);
+}
+
 /* Is this chunk, which counts, like those before it? */
 static void compare(hv_run_sum *sum, const hv_span *spans, size_t n_spans) {
   uint8_t begins[HV_RUN_SUM_SEEN];
@@ -494,8 +505,10 @@ static void compare(hv_run_sum *sum, const hv_span *spans, size_t n_spans) {
   }
   if (sum->seen)
     sum->unlike |= size != sum->seen || memcmp(begins, sum->first, size) != 0;
-  else
+  else {
     memcpy(sum->first, begins, size);
+    keep(sum, spans, n_spans);
+  }
   sum->seen = size;
 }
 
@@ -503,7 +516,7 @@ hv_status hv_run_sum_add(const hv_kern *kern, hv_run_sum *sum, uint32_t size, co
                          float norm_max) {
   hv_status status = sum->device ? sum->device->sum_add(sum->device->self, sum->there, spans, n_spans, weight, norm_max)
                                  : hv_codec_accumulate_within(kern, spans, n_spans, weight, norm_max, sum->here, size);
-  if (status == HV_OK && !sum->unlike)
+  if (status == HV_OK && weight > 0 && !sum->unlike)
     compare(sum, spans, n_spans);
   return status;
 }
@@ -566,6 +579,11 @@ hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t ind
   if (status != HV_OK || own)
     return status;
   *written = 0;
+  if (chunk.codec == HV_CODEC_NONE && sum->n_kept > 0 && !sum->unlike && sum->n_kept <= room) {
+    memmove(out, sum->kept, sum->n_kept);
+    *written = sum->n_kept;
+    return HV_OK;
+  }
   if (sum->device)
     return sum->device->sum_encode(sum->device->self, sum->there, factor, chunk.codec, chunk.rows, out, room, written);
   hv_reduce_scale(kern, sum->here, factor, chunk.size);

@@ -96,19 +96,22 @@ hv_status hv_run_square(const hv_run *run, const hv_kern *kern, uint32_t index, 
 
 #define HV_RUN_SUM_SEEN 64 /* bytes kept of an encoded chunk: its checksum and its first values */
 
-/* If all contributions and the owner's own values are equal and travel uncompressed (HV_CODEC_NONE), the mean is those very values,
- * to the bit: adding up and dividing would round. Equality is judged by the chunks' checksums. */
+/* If all contributions that weigh something are equal and travel uncompressed (HV_CODEC_NONE), the mean is those very values, to
+ * the bit: adding up and dividing would round. Equality is judged by the chunks' checksums. They are the owner's own values, or the
+ * first chunk, which an owner keeps whose own values count for nothing. */
 typedef struct hv_run_sum {
-  float *here; /* accumulator in the host's memory; the caller's */
-  size_t seen; /* bytes of `first`; 0: no chunk has arrived yet */
-  int unlike;  /* 1: two chunks differed */
+  float *here;         /* accumulator in the host's memory; the caller's */
+  size_t seen;         /* bytes of `first`; 0: no chunk has arrived yet */
+  int unlike;          /* 1: two chunks differed */
+  uint8_t *kept;       /* memory for the first chunk, the caller's, which may be that of the encoded mean; NULL: none is kept */
+  size_t room, n_kept; /* bytes of it; bytes of the chunk in it */
   uint8_t first[HV_RUN_SUM_SEEN];
   const hv_device *device; /* device that adds up, because it holds all of the chunk's own values; NULL: the host adds up */
   void *there;             /* accumulator on the device */
 } hv_run_sum;
 
-/* Begins a sum with zeros; the caller has set `here`. Every sum that was begun is ended, even after errors; a sum that was not
- * begun may be ended, too. HV_IO. */
+/* Begins a sum with zeros; the caller has set `here`, `kept` and `room`. Every sum that was begun is ended, even after errors; a
+ * sum that was not begun may be ended, too. HV_IO. */
 hv_status hv_run_sum_begin(const hv_run *run, uint32_t index, hv_run_sum *sum);
 void hv_run_sum_end(hv_run_sum *sum);
 /* sum += weight * value with the checks of hv_codec_accumulate_within, for a received chunk and for this run's own values. On its

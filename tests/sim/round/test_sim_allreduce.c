@@ -80,6 +80,31 @@ static void clients_and_auxiliaries_take_part(void **unused) {
   whole_round((scene_setup){.n = 2, .n_values = 20000, .chunk_values = 500, .seed = 52, .auxiliary = 1});
 }
 
+/* Replicas that are alike stay so, to the bit, whoever owns the spans: a hub without values, and members that weigh nothing because
+ * their replica is another one. Three times a value, divided by three, would round; -0 would lose its sign. */
+static void mean_of_equal_values_is_those_to_the_bit(void **unused) {
+  (void)unused;
+  for (size_t hub = 0; hub <= 4; hub += 4)
+    for (size_t wrong = 1; wrong <= 3; wrong += 2) {
+      scene s;
+      scene_setup how = {.n = 5, .n_values = 20000, .chunk_values = 500, .seed = 60 + hub + wrong, .auxiliary = hub};
+      scene_open(&s, &how);
+      s.members[0].in[7] = s.members[0].saved[7] = -0.0f;
+      for (size_t i = 1; i < s.n; i++)
+        if (i != hub && i != wrong)
+          memcpy(s.members[i].in, s.members[0].in, s.n_values * sizeof(float));
+      s.members[wrong].round.weight = 0;
+      scene_begin_all(&s);
+      scene_run(&s, 60);
+      for (size_t i = 0; i < s.n; i++) {
+        assert_int_equal(s.members[i].status, HV_OK);
+        if (i != hub || hub == 0)
+          assert_memory_equal(s.members[i].out, s.members[0].saved, s.n_values * sizeof(float));
+      }
+      scene_close(&s);
+    }
+}
+
 static void a_rough_network_changes_nothing(void **unused) {
   (void)unused;
   for (uint64_t seed = 60; seed < 70; seed++)
@@ -684,6 +709,7 @@ int main(void) {
       cmocka_unit_test(runs_of_odd_sizes_are_averaged),
       cmocka_unit_test(the_largest_chunks_travel),
       cmocka_unit_test(clients_and_auxiliaries_take_part),
+      cmocka_unit_test(mean_of_equal_values_is_those_to_the_bit),
       cmocka_unit_test(a_rough_network_changes_nothing),
       cmocka_unit_test(in_place_round_averages),
       cmocka_unit_test(a_device_and_a_host_end_with_the_same_bits),
