@@ -37,6 +37,7 @@ RANGES: Dict[str, Dict[str, str]] = {
         "cache_size": "records, 0 to 1,048,576",
         "checkpoints": '"own", "elected"',
         "config_mismatch": '"error", "warn"',
+        "when_alone": '"train", "wait", "stop"',
         "declare_state_period": "s; 0: 30",
         "default_refresh_period": "s, 0 or more",
         "expected_drift_peers": "peers; below 0: 3",

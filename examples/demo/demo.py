@@ -41,6 +41,7 @@ class Stage:
         self.events, self.processes, self.errors, self.latest, self.weights = queue.Queue(), {}, {}, {}, {}
         self.line = self.monitor = None
         self.folder = tempfile.TemporaryDirectory()
+        self.environment = {}  # more variables of each trainer
 
     def say(self, who, text):
         at = paint(f"{time.monotonic() - self.start:6.2f} s", "dim")
@@ -50,7 +51,7 @@ class Stage:
         """The first is run as it is; the others as the line says that the first has printed."""
         command = [*self.place(name), sys.executable, str(TRAINER), str(NAMES.index(name)), self.folder.name, *self.options]
         errors = self.errors[name] = tempfile.TemporaryFile("w+")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "INITIAL_PEERS": self.address(), "HIVEMIND_NAME": name})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "INITIAL_PEERS": self.address(), "HIVEMIND_NAME": name, **self.environment})
         self.processes[name] = process
         threading.Thread(target=self.listen, args=(name, process), daemon=True).start()
         self.say(name, f"process {process.pid} starts" + (f", with the line that {self.inviter} printed" if self.line else ""))

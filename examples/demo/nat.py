@@ -5,6 +5,7 @@
 Nobody can dial a trainer here: each is at home behind a router of its own, and the hub averages for them.
 The exit code is 0 only if all of it happened, 2 if this machine cannot make the namespaces."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ import threading
 import demo
 import internet
 from demo import NAMES, Failure, Stage, paint
+
+from hivemind_c.doctor import records
 
 MBIT = 20
 HOMES = int(sys.argv[1]) if len(sys.argv) > 1 else 4
@@ -25,6 +28,7 @@ class Homes(Stage):
     def __init__(self):
         super().__init__()
         self.net = internet.Internet(MBIT)
+        self.environment = {"HIVEMIND_RECORD": os.environ.get("HIVEMIND_RECORD") or f"{self.folder.name}/records"}
         self.hub, self.hub_log = None, []
 
     def place(self, name):
@@ -37,7 +41,8 @@ class Homes(Stage):
         command = [sys.executable, "-m", "hivemind_c.cli.hub", "--run_id", "demo", "--memory", "256M", "--history", "none"]
         command += ["--identity", f"{self.folder.name}/hub.key", "--checkpoints", f"{self.folder.name}/states"]
         words = [*self.net.inside("hub"), *command]
-        self.hub = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        environment = {**os.environ, **self.environment}
+        self.hub = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         threading.Thread(target=self.follow, daemon=True).start()
         self.line = next((line.strip() for line in self.hub.stdout if line.startswith("INITIAL_PEERS=")), None)
         if self.line is None:
@@ -55,6 +60,20 @@ class Homes(Stage):
         address = self.net.home(name)
         self.say(name, f"is at home behind {address}, where nobody can dial it")
         self.launch(name)
+
+    def judge(self):
+        """Fails unless all trainers have had one replica since their second common epoch, and each load found a state."""
+        lines = [line for line in records.read(self.environment["HIVEMIND_RECORD"]) if line["role"] != "hub"]
+        rounds = [line for line in lines if line["what"] == "gradients" and len(line["members"]) > 1]
+        first = min(line["epoch"] for line in rounds)
+        for line in rounds:
+            if line["epoch"] > first and len(set(line["members"].values())) > 1:
+                raise Failure(f"the trainers of epoch {line['epoch']} have several replicas: {line['members']}")
+        for line in lines:
+            if line["what"] == "load_failed" or line["what"] == "end" and line["alone"] and line["peers"] > 1:
+                raise Failure(f"trainer {line['peer']} recorded: {records.cell(line)}")
+        loads = sum(line["what"] == "loaded" for line in lines)
+        self.say("", f"one replica since epoch {first + 1}; {loads} loads, and each found a state")
 
     def end(self):
         """Ends the trainers, then the hub."""
@@ -87,6 +106,7 @@ def act(stage):
         raise Failure(f"the loss did not fall: {first:.3f} at first, {loss:.3f} in the end")
     weights = stage.weights[last][left[0]]
     stage.say("", f"loss {first:.3f} → {loss:.3f}; after epoch {last} the {len(left)} survivors are equal to the bit: {weights}")
+    stage.judge()
 
 
 def main():

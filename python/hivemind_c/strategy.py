@@ -197,6 +197,11 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         return self._last_progress
 
     @property
+    def is_alone(self) -> bool:
+        """True while no epoch ends because no other peer trains, as when_alone="wait" asks for."""
+        return self._hive is not None and self._hive.company.waits
+
+    @property
     def num_peers(self) -> int:
         """The number of peers of this run, with this one."""
         progress = self.global_progress

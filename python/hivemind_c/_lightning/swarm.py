@@ -103,4 +103,6 @@ class SwarmProgressBar(namespaces.EitherLightning, Base):
             items["swarm"] = gathered(progress.samples_accumulated, progress.target_batch_size)
             items["global_epoch"], items["peers"] = progress.epoch, progress.num_peers
             items["eta"] = f"{eta:.0f}s" if eta < 1e6 else "?"
+            if getattr(trainer.strategy, "is_alone", False):
+                items["alone"] = "waits for another trainer"
         return items

@@ -46,7 +46,12 @@ class AveragingMode(Enum):
     AUX = 2  #: it reduces a part, and contributes nothing
 
 
-def _value(member: tuple) -> Any:
+def gathered(member: tuple) -> Any:
+    """Returns what a member gave to be gathered. None: it cannot be read.
+
+    Args:
+        member: A member as the core gives it.
+    """
     try:
         return unpack(member[4])
     except ValueError as error:  # a stranger's bytes
@@ -139,7 +144,7 @@ class StepControl:
         return GroupInfo(
             str(stamp).encode(),
             tuple(PeerID(member[0]) for member in members),
-            tuple(_value(member) for member in members),
+            tuple(gathered(member) for member in members),
         )
 
     @property
@@ -193,7 +198,7 @@ class StepControl:
         Args:
             timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
         """
-        return {PeerID(member[0]): _value(member) for member in self.details(timeout)[0]}
+        return {PeerID(member[0]): gathered(member) for member in self.details(timeout)[0]}
 
     def details(self, timeout: Optional[float] = None) -> tuple:
         """Waits for the end of the step, and returns its figures as a tuple.

@@ -10,16 +10,17 @@ import secrets
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from hivemind_c.averaging.marks import TICKET
 from hivemind_c.dht.news import owner, subkey_of
 from hivemind_c.dht.values import ValueWithExpiration, pack
 
 VERSION = 1
-TICKET = 16  #: bytes
 LEASE_S = 15.0
 REST = 4  #: times as long as a state took to arrive, until the next one may be sent: homes have slow lines
 PARCEL = 8 << 20  #: bytes of a block in one parcel
 _HEAD = struct.Struct(f"<{TICKET}sQQ")
 PEER_ID_MAX = 100
+UNASKED_MAX = 1 << 30  #: bytes of a state for a hub that has not said how much it keeps
 
 
 class Request(NamedTuple):

@@ -7,10 +7,27 @@ import sys
 from typing import List, Optional
 
 from hivemind_c.cli._typer import rich, run, typer
+from hivemind_c.doctor import records
 from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Finding, Settings, diagnose
 
 SEVERAL = "--initial_peers", "--host_maddrs", "--announce_maddrs"
 SIGNS = {OK: ("✓", "green"), NOTE: ("·", "dim"), WARNING: ("!", "yellow"), FAULT: ("✗", "bold red")}
+
+
+def show_records(folder: str, as_json: bool) -> int:
+    """Prints the table of the records in a folder. Returns the exit code."""
+    try:
+        lines = records.read(folder)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        for row in map(json.dumps, lines) if as_json else records.table(lines):
+            print(row)
+    except BrokenPipeError:  # as for `head`
+        sys.stdout = None
+    return 0
+
 
 app = typer.Typer(add_completion=False)
 
@@ -24,8 +41,11 @@ def doctor(
     client_mode: bool = typer.Option(False, "--client_mode", help="the peer will only dial out"),
     run_id: Optional[str] = typer.Option(None, "--run_id", "--experiment_prefix", help="looks at this run's peers: versions, clocks, failing rounds"),
     timeout: float = typer.Option(6.0, "--timeout", min=0.5, max=60.0, help="seconds for a peer to answer, or to dial back"),
+    records_of: Optional[str] = typer.Option(None, "--records", help="shows what peers recorded in this folder (HIVEMIND_RECORD), side by side by time, and looks at nothing else"),
     as_json: bool = typer.Option(False, "--json", help="a JSON object for each finding"),
 ) -> int:
+    if records_of is not None:
+        return show_records(records_of, as_json)
     console = rich.get_console()
 
     def tell(finding: Finding) -> None:

@@ -217,6 +217,11 @@ class DHT:
                 time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
+    @property
+    def bootstrap_timeout(self) -> float:
+        """Seconds for an initial peer to answer."""
+        return self._bootstrap_timeout
+
     def shutdown(self) -> None:
         """Leaves the swarm and stops the node. Unfinished calls raise an error. May be called twice."""
         self._node.shutdown()

@@ -10,6 +10,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from _hivemind_c import HivemindConnectionError, HivemindError, HivemindLookupError
 
+from hivemind_c._record import Recorder
 from hivemind_c.averaging.image import EPOCH_MAX, Image
 from hivemind_c.hub.files import Checkpoints
 from hivemind_c.hub.sizes import in_words
@@ -58,6 +59,7 @@ class Keeper:
         files: Optional[Checkpoints],
         training: Callable[[], Optional[Training]] = nobody,
     ):
+        self.record = Recorder(node.peer_id, run_id, "hub")
         self._node, self._run_id, self._key = node, run_id, f"{run_id}_state_averager".encode()
         self._size_max, self._every, self._files, self._training = size_max, every, files, training
         self.held: Optional[Image] = None  #: the state on offer
@@ -91,6 +93,11 @@ class Keeper:
                 found = False
             # a state that takes long to download is not downloaded all of the time
             self._pause = max(FIRST_S, time.monotonic() - begun) if found else min(1.5 * self._pause, MOST_S)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the state on offer, or 0. A reference to the state itself would keep its memory."""
+        return self.held.epoch if self.held is not None else 0
 
     @property
     def size_max(self) -> int:
@@ -130,6 +137,7 @@ class Keeper:
         with self._turn:
             now = self._training()
             if reason := _foreign(image, now):
+                self.record("refuse", epoch=image.epoch, mark=image.lineage, why=reason)
                 raise ValueError(reason)
             if image.epoch < self._least(now):
                 return False
@@ -137,6 +145,7 @@ class Keeper:
                 self._give_way(_foreign(self.held, now), image.epoch)
             self._offer(image)
             self._is_unsaved, self._told = True, ""
+            self.record("keep", epoch=image.epoch, mark=image.lineage, swarm=now.epoch if now else None)
             logger.info("%s: keeping the state of epoch %d, %s", self._run_id, image.epoch, in_words(image.size))
             self._save()
         return True

@@ -6,13 +6,15 @@ import logging
 import random
 import threading
 import time
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from _hivemind_c import HivemindError, HivemindTimeoutError
 
 from hivemind_c._log import begin
+from hivemind_c._record import short
 from hivemind_c.averaging import gifts
 from hivemind_c.averaging.image import block_size_max, read_block
+from hivemind_c.averaging.marks import Member, giver_of, right_peers, ticket_of
 from hivemind_c.dht import news
 from hivemind_c.hub.keeper import Keeper
 
@@ -44,6 +46,8 @@ class Asked:
         # when the first bytes of the block came, and how long the trainer sends nothing after a state
         self._begun = self._rest = 0.0
         self._failed: Set[str] = set()  # trainers that were asked and gave nothing, until no other is left
+        self._right: Set[str] = set()  # peers of the latest round that have the swarm's replica
+        self._turn = threading.RLock()  # of the threads that look, average and receive
         self._level_at = 0.0  # when no trainer was known to be ahead of the one that is asked
 
     def run(self, ended: threading.Event) -> None:
@@ -54,7 +58,9 @@ class Asked:
         """
         while not ended.wait(LOOK_S):
             try:
-                self._look(self._trainers())
+                trainers = self._trainers()
+                with self._turn:
+                    self._look(trainers)
             except HivemindError as error:
                 logger.debug("%s: could not ask for a state: %s", self.run_id, error)
 
@@ -96,6 +102,7 @@ class Asked:
 
     def _choose(self, able: List[Tuple[str, int]]) -> Tuple[str, int]:
         """Returns one of the trainers in the newest epoch: others may wait for the very state that the hub needs."""
+        able = [one for one in able if one[0] in self._right] or able  # others are about to load the state
         untried = [one for one in able if one[0] not in self._failed]
         if not untried:
             self._failed.clear()
@@ -103,12 +110,31 @@ class Asked:
         return random.choice([one for one in untried or able if one[1] == newest])
 
     def _ask(self, giver: str) -> None:
-        size, now = self._keeper.size_max, time.monotonic()
-        request = gifts.new_request(self._dht.peer_id, giver, max(1, self._keeper.least), self._keeper.every, size)
+        least, every, size = max(1, self._keeper.least), self._keeper.every, self._keeper.size_max
+        self._expect(gifts.new_request(self._dht.peer_id, giver, least, every, size))
+
+    def met(self, epoch: int, members: Sequence[Member]) -> None:
+        """Takes the words of a round of gradients. If peers lack the swarm's state, it expects that of the giver.
+
+        Args:
+            epoch: The epoch that the round ended.
+            members: The members of the group.
+        """
+        with self._turn:
+            self._right, giver = right_peers(members), giver_of(members)
+            if giver is not None:
+                self.end_request()
+                ticket, every, size = ticket_of(epoch, members), self._keeper.every, self._keeper.size_max
+                self._given = epoch
+                self._expect(gifts.Request(self._dht.peer_id, giver, ticket, epoch + 1, every, size))
+
+    def _expect(self, request: gifts.Request) -> None:
+        now = time.monotonic()
+        self._keeper.record("ask", giver=short(request.giver), least=request.least)
         self.request, self._since, self._asked_at, self._stored, self._seen = request, now, now, 0.0, 0
         self._begun = self._rest = 0.0
         self._level_at = now
-        self._arrivals.expect(request, block_size_max(size))
+        self._arrivals.expect(request, block_size_max(request.size_max))
 
     def end_request(self) -> None:
         """Waits for that block no longer."""
@@ -122,18 +148,19 @@ class Asked:
         Args:
             block: The bytes.
         """
-        now, giver = time.monotonic(), self.request.giver if self.request is not None else "?"
-        self._rest = (gifts.REST + 1) * (now - (self._begun or now))
-        self._since, self._seen, self._begun = now, 0, 0.0
-        try:
-            image = read_block(block, self.run_id, self._keeper.size_max)
-            self._given = image.epoch
-            if self._keeper.has_room:
-                self._keeper.take(image)
-        except (ValueError, HivemindError) as error:
-            logger.warning("%s: refusing the state that peer %s sent: %s", self.run_id, giver, error)
-            self._failed.add(giver)
-            self.end_request()
+        with self._turn:
+            now, giver = time.monotonic(), self.request.giver if self.request is not None else "?"
+            self._rest = (gifts.REST + 1) * (now - (self._begun or now))
+            self._since, self._seen, self._begun = now, 0, 0.0
+            try:
+                image = read_block(block, self.run_id, self._keeper.size_max)
+                self._given = image.epoch
+                if self._keeper.has_room:
+                    self._keeper.take(image)
+            except (ValueError, HivemindError) as error:
+                logger.warning("%s: refusing the state that peer %s sent: %s", self.run_id, giver, error)
+                self._failed.add(giver)
+                self.end_request()
 
 
 class Receiver:

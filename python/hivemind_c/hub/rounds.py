@@ -6,14 +6,16 @@ import logging
 import threading
 import time
 from collections import Counter
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Sequence
 
 import _hivemind_c
 from _hivemind_c import HivemindError
 
 from hivemind_c._log import begin
+from hivemind_c._record import Recorder, short
 from hivemind_c.averaging import layout_records
 from hivemind_c.averaging.layout import AveragerLayout, RunLayout
+from hivemind_c.averaging.marks import Member, members_of
 from hivemind_c.dht import news
 from hivemind_c.dht.values import pack
 from hivemind_c.hub.keeper import Training
@@ -24,6 +26,7 @@ logger = logging.getLogger("hivemind_c.hub")
 LOOK_S = 0.02  #: between two looks at the progress of the run
 ASK_S = 0.25  #: between two questions whether the next epoch has begun
 SETUP_S, LAYOUT_S = 1.0, 5.0  #: between two questions for the setup, and for the layout
+Met = Callable[[int, Sequence[Member]], None]
 VALUE_BYTES = 8  #: of a round for each value: its sum, and the encoded average
 PREFIX = {"gradients": "{}_grad_averager", "state": "{}_state_averager"}
 
@@ -39,6 +42,7 @@ class RoundHelper:
         tracker: A ProgressTracker of the run.
         setup: A function that returns the setup of the run as bytes.
         bandwidth: Bytes per second. 0: not known.
+        met: A function that gets epoch and members of each round of gradients.
     """
 
     def __init__(
@@ -50,7 +54,9 @@ class RoundHelper:
         tracker: ProgressTracker,
         setup: Callable[[], bytes],
         bandwidth: float,
+        met: Met,
     ):
+        self._met = met
         self.rounds = self.failures = 0
         self._run_id, self._layout, self._of, self._tracker = run_id, layout, averager, tracker
         self._setup, self._presented = setup, setup()
@@ -62,6 +68,7 @@ class RoundHelper:
         self._announced: Optional[int] = None
         self._asked = 0.0
         self._ended = threading.Event()
+        self._record = Recorder(node.peer_id, run_id, "hub")
         self._step: Any = None
         self._thread = begin(f"hivemind_c hub {averager.kind}", self._run, self._ended.set)
 
@@ -119,6 +126,7 @@ class RoundHelper:
             if self._ended.is_set():
                 return
             logger.debug("%s: round %d of %s: %s", self._run_id, number, self._of.kind, error)
+            self._record(f"{self._of.kind}_failed", epoch=number, status=error.status)
             if error.status not in ("EXISTS", "TIMEOUT"):
                 self.failures += 1
                 logger.warning("%s: a round of %s failed: %s", self._run_id, self._of.kind, error)
@@ -126,6 +134,9 @@ class RoundHelper:
                 return  # they are still in that epoch
         else:
             self.rounds += 1
+            self._record(self._of.kind, epoch=number, members=[short(member[0]) for member in members])
+            if self._of.kind == "gradients":
+                self._met(number, members_of(members))
             logger.info("%s: averaged %s %d for %d peers", self._run_id, self._of.kind, number, len(members) - 1)
         self._last = number
 
@@ -147,6 +158,8 @@ class Rounds:
         self._tracker: Optional[ProgressTracker] = None
         self._setup = b""
         self._counts = [0, 0]  # of helpers that were closed
+        #: called with epoch and members of each round of gradients
+        self.met: Met = lambda epoch, members: None
 
     @property
     def counts(self) -> List[int]:
@@ -216,7 +229,7 @@ class Rounds:
         for averager in layout.averagers:
             setup = lambda: self._setup  # noqa: E731
             self._helpers.append(
-                RoundHelper(node, self._run_id, layout, averager, tracker, setup, self._bandwidth)
+                RoundHelper(node, self._run_id, layout, averager, tracker, setup, self._bandwidth, self.met)
             )
         kinds = " and ".join(averager.kind for averager in layout.averagers)
         logger.info("%s: averaging %s for peers that nobody can dial", self._run_id, kinds)

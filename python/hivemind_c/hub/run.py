@@ -52,6 +52,7 @@ class HubRun:
         node, budget = dht._node._started(), options.budget
         self.keeper = Keeper(node, run_id, budget.state, options.every, files, self.rounds.training)
         self._asked = receiver.add(run_id, self.keeper)
+        self.rounds.met = self._asked.met
         self._latest: Optional[Snapshot] = None
 
     def start(self) -> None:
@@ -93,11 +94,11 @@ class HubRun:
 
     def _tell(self, ended: threading.Event) -> None:
         while not ended.wait(EVERY_S if self._latest is not None else 0.2):
-            now, held = self._latest, self.keeper.held
+            now = self._latest
             if now is None:
                 continue
             try:
-                epoch = min(EPOCH_MAX, max(now.epoch, held.epoch if held else 0))
+                epoch = min(EPOCH_MAX, max(now.epoch, self.keeper.epoch))
                 self._presence.tell(epoch, max(1, now.target), *self.rounds.counts)
             except HivemindError as error:
                 logger.debug("%s: the hub's record was not stored: %s", self.run_id, error)

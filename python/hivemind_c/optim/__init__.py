@@ -6,6 +6,7 @@ _needs.check("torch", "numpy")  # before a module imports them
 
 TYPE_CHECKING = False  # as at the top: who wants the tracker alone needs no torch
 if TYPE_CHECKING:
+    from hivemind_c.optim.company import AloneError
     from hivemind_c.optim.epoch_record import EpochRecord
     from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
     from hivemind_c.optim.grad_scaler import GradScaler
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hivemind_c.optim.training_averager import TrainingAverager
 
 _LATER = {
+    "AloneError": "company",
     "CollaborativeOptimizer": "optimizer",
     "ConfigMismatchError": "setup",
     "EpochRecord": "epoch_record",
@@ -32,9 +34,11 @@ _LATER = {
     "TrainingStateAverager": "state_averager",
 }
 
-_WITHOUT_TORCH = {name for name, module in _LATER.items() if module in ("progress_tracker", "epoch_record", "setup")}
+_TORCHLESS = ("company", "epoch_record", "progress_tracker", "setup")
+_WITHOUT_TORCH = {name for name, module in _LATER.items() if module in _TORCHLESS}
 
 __all__ = [
+    "AloneError",
     "CollaborativeOptimizer",
     "ConfigMismatchError",
     "EpochRecord",

@@ -89,6 +89,7 @@ class Belief:
                 seconds,
                 own,
             )
+        self._averager.record("doubt", epoch=own, doubted=epoch, claimed=claimed, until=round(self._until - now, 3))
         self._tracker._started().disbelieve(epoch, max(self._until - now, 0.001))
 
     def trust(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
@@ -19,6 +20,7 @@ from hivemind_c.optim.state_gift import StateGift
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
 
+logger = logging.getLogger("hivemind_c.optim")
 _SET_HERE = (
     "averaged_tensors dht start prefix compression state_compression tensor_infos auxiliary client_mode "
     "min_matchmaking_time allreduce_timeout weight_max "
@@ -28,6 +30,10 @@ _SET_HERE = (
 _OF_STATE = "reuse_tensors sync_epoch_when_averaging status_loglevel initialize_optimizer parameter_names".split()
 STATE_WEIGHT = 1.0  #: of each peer's parameters in their average, where no buffers are averaged with them
 LEAST_STALL = 5.0  #: seconds: a shorter silence says nothing about a member
+LOSSY = (
+    "state_averaging_compression=%s rounds the parameters in each averaging, and use_local_updates averages nothing "
+    "else: training may end worse; remove state_averaging_compression unless you have compared the losses"
+)
 _TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time start".split()
 
 
@@ -79,11 +85,14 @@ def build(
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
         o.codec = codec_of(state["compression"] if o.schedule.use_local_updates else compression, factory)
+        if o.schedule.use_local_updates and o.state_averager.is_compressed_with_loss:
+            logger.warning(LOSSY, type(state["compression"]).__name__)
         if o.client_mode:  # no joiner can ask it
             o.state_averager.offers.gift = StateGift(o.dht, o.run_id)
         options.check_scheduler(o.schedule, o.state_averager.scheduler)
         o.grad_averager = None
         o.state_averager.lineage.kept = not o.schedule.use_local_updates
+        o.state_averager.lineage.is_reachable = not o.client_mode
         if not o.schedule.use_local_updates:
             o.grad_averager = make(
                 lambda: _grad_averager(

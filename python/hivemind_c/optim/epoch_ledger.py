@@ -37,13 +37,16 @@ class EpochLedger:
 
     def __init__(self, optimizer: "Optimizer"):
         self._optimizer = optimizer
-        self.clock, self.notes = EpochClock(), EpochNotes()  #: of the epoch that runs
+        self.clock, self.notes = EpochClock(), self._new_notes()  #: of the epoch that runs
         self.clock_check = ClockCheck(optimizer.dht, optimizer.run_id)
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
         self.last: Optional[EpochRecord] = None  #: the latest one
         self._settling: Optional[_Closed] = None
         self._closed_epoch: Optional[int] = None  # the latest that has ended
         self._ready: Deque[EpochRecord] = deque()
+
+    def _new_notes(self) -> EpochNotes:
+        return EpochNotes(lambda samples: self._optimizer.reporter.add_lost(samples))
 
     # ---- the end of an epoch ----
 
@@ -99,7 +102,7 @@ class EpochLedger:
         measured.update(swarm_samples=max(samples, swarm_samples), clock_s=self.clock_check.offset)
         measured["peers"] = max(1, self._optimizer.tracker.figures().peers)
         self._settling = _Closed(epoch, self.notes, outcome, samples, **measured)
-        self.notes, self._closed_epoch = EpochNotes(), epoch
+        self.notes, self._closed_epoch = self._new_notes(), epoch
 
     def _complete(self) -> None:
         closed, self._settling = self._settling, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Iterable, List, Optional, Sequence
 
 import torch
 
@@ -13,9 +13,14 @@ from hivemind_c.optim.epoch_record import WHY_LENGTH, WHY_MAX
 
 
 class EpochNotes:
-    """Notes of one epoch. The training thread writes them, and after the epoch's end the background job does."""
+    """Notes of one epoch. The training thread writes them, and after the epoch's end the background job does.
 
-    def __init__(self) -> None:
+    Args:
+        on_lost: A function that gets each number of samples that are lost.
+    """
+
+    def __init__(self, on_lost: Callable[[int], None] = lambda samples: None) -> None:
+        self._on_lost = on_lost
         self._loss: Any = None  # sum over the batches; a tensor stays on its device
         self._losses = 0
         self.lost_samples = 0
@@ -53,6 +58,7 @@ class EpochNotes:
         """
         if samples > 0:
             self.lost_samples += samples
+            self._on_lost(samples)
             self.fail(f"{samples} samples lost: {why}")
 
     def fail(self, why: str) -> None:

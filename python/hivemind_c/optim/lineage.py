@@ -10,14 +10,24 @@ nothing is hashed twice.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Tuple
 
 import torch
 
-SIZE = 16
+from hivemind_c.averaging.marks import (
+    REACHABLE,
+    SIZE,
+    WRONG,
+    Member,
+    Word,
+    is_mark,
+    right_peers,
+    swarms_mark,
+    words_of,
+)
+
 #: of a mark as numbers that can be averaged: small ones, so that the mean of equal ones is not rounded away from them
 DIGITS, BITS = 11, 12
-Word = List[Any]  #: what peers tell each other: [mark, samples behind the last step]
 
 
 class Lineage:
@@ -26,6 +36,8 @@ class Lineage:
         self._mark: Optional[bytes] = None
         self._samples = 0
         self.kept = True  #: False: replicas differ on purpose, and nobody asks
+        self.is_wrong = False  #: another replica is the swarm's, until its state is loaded
+        self.is_reachable = True  #: joiners can download this replica from this peer
 
     @property
     def mark(self) -> bytes:
@@ -48,40 +60,25 @@ class Lineage:
     def restart(self, mark: Any = None) -> None:
         """The state is another one: of that mark, or of none that is known."""
         self._mark = mark if is_mark(mark) else None
-        self._samples = 0
+        self._samples, self.is_wrong = 0, False
 
     def word(self) -> Word:
         """For the others, when a group forms."""
-        return [self.mark, self._samples]
+        if self.is_wrong:
+            return [self.mark, WRONG]
+        return [self.mark, self._samples + (REACHABLE if self.is_reachable else 0)]
 
-    def compare(self, words: Iterable[Any]) -> Tuple[bool, bool]:
-        """By the words of all members of a group, this one's among them: whether who has this replica may keep it;
-        whether all have the same.
+    def compare(self, members: Iterable[Member]) -> Tuple[bool, bool]:
+        """By the words of all members of a group, this one among them: whether this replica is the swarm's; whether
+        all have the same.
         """
-        told = [(word[0], word[1]) for word in words if is_word(word)]
-        return not told or most_common(told) == self.mark, len({mark for mark, _ in told}) < 2
-
-
-def is_mark(mark: Any) -> bool:
-    return isinstance(mark, bytes) and len(mark) == SIZE
+        all_members = list(members)
+        told = words_of(all_members)
+        is_mine = not told or swarms_mark(all_members) == self.mark
+        return is_mine, len(right_peers(all_members)) == len(told)
 
 
 def digits_of(mark: bytes) -> List[float]:
     """A mark as numbers that travel with a state: their mean is these numbers only if all have that mark."""
     number = int.from_bytes(mark, "little")
     return [float(number >> BITS * i & (1 << BITS) - 1) for i in range(DIGITS)]
-
-
-def is_word(word: Any) -> bool:
-    """What is gathered is a stranger's."""
-    return isinstance(word, (list, tuple)) and len(word) == 2 and is_mark(word[0]) and type(word[1]) is int
-
-
-def most_common(words: Iterable[Tuple[bytes, int]]) -> bytes:
-    """The mark that the most members have; among equals the one with more samples behind its last step, and after that
-    by the marks: all who heard the same words say the same."""
-    told: Dict[bytes, Tuple[int, int]] = {}
-    for mark, samples in words:
-        count, most = told.get(mark, (0, 0))
-        told[mark] = (count + 1, max(most, samples))
-    return max(told, key=lambda mark: (*told[mark], mark))

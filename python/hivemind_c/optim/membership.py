@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from hivemind_c import _notebook
+from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.manual_steps import LEAP
+from hivemind_c.optim.progress_tracker import STANDINGS
 from hivemind_c.optim.setup import ConfigMismatchError
 
 if TYPE_CHECKING:
@@ -19,20 +21,41 @@ logger = logging.getLogger("hivemind_c.optim")
 FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
 CHASE_S = 0.3  #: who loads a state within this time is waited for at the beginning of an epoch
 NOTICE_S = 0.1  #: the others are to know so long before the epoch begins
-#: groups form so long before an epoch's end, or when half of its samples are there: until then a newcomer is in time
-AHEAD_S = 1.0
+#: groups form when half of an epoch's samples are there, or so long before its end: until then a newcomer is in time
+AHEAD_S = 0.5
 
 
+#: a peer that knows its replica to be wrong tries so long to load the swarm's, until it doubts the others
+WRONG_S = 30.0
 GONE_S, AGAIN_S = 15.0, 0.5  #: until the record of a peer that has died ends; between two looks
 
 
 class Membership:
     """The part of Optimizer that joins the swarm, keeps up with it, and loads its state."""
 
+    has_met = False  #: it has averaged gradients with others
+    _wrong_since: Optional[float] = None  # when it first failed to load the swarm's state, its own being wrong
     missed = False  # the swarm has made a step without this peer, or holds another state than its
     _wanted = 0  # older states than of this epoch are of no use
     _load_s = math.inf  # what the quickest load took
     _apart = True  # others neither count this peer nor wait for it: it cannot make a step with them yet
+
+    def _seen(self: "Optimizer") -> Dict[str, Any]:
+        """The figures that decisions follow from, for the record."""
+        if not self.record:
+            return {}
+        now = self.tracker.figures()
+        return dict(
+            epoch=self.local_epoch,
+            mark=self.state_averager.lineage.mark,
+            swarm=now.epoch,
+            peers=now.peers,
+            clients=now.clients,
+            samples=int(now.samples),
+            mine=self.local_samples,
+            eta=round(min(now.eta, 1e6), 3),
+            standing=STANDINGS[now.standing],
+        )
 
     def _join(self: "Optimizer") -> None:
         """Before the first batch counts: where is the swarm, and is this peer set up like it?"""
@@ -48,6 +71,7 @@ class Membership:
                 FIRST_LOOK_S,
             )
         self.check_setup()
+        self.record("join", **self._seen(), apart=self._apart, answered=not alone)
         self._joined = True
         self.reporter.start()
         if not alone:
@@ -89,6 +113,7 @@ class Membership:
 
     def _step_aside(self: "Optimizer") -> None:
         """Others neither count this peer nor wait for it, until it enters again."""
+        self.record("aside", **self._seen())
         self.group_search.step_aside()
         if not (self._apart or self.auxiliary):
             self.tracker.withdraw()
@@ -125,6 +150,7 @@ class Membership:
     def _enter(self: "Optimizer") -> None:
         """From now on others count this peer, and expect it in their groups."""
         if self._apart:
+            self.record("enter", **self._seen())
             self._apart = False
             self.group_search.enter_epoch(self.local_epoch)
             self._report(0)
@@ -153,7 +179,7 @@ class Membership:
         """Takes over the swarm's epoch, if this peer is behind and needs no state for it: its updates count."""
         if self.schedule.use_local_updates and self.tracker.standing == "behind":
             self.state_averager.background.take(wait=True)
-            self.reporter.add_samples(self.local_samples)
+            self.reporter.add_kept(self.local_samples)
             self._local_samples = 0
             self._take_epoch(self.tracker.global_epoch)
             self.group_search.enter_epoch(self.local_epoch)
@@ -165,6 +191,24 @@ class Membership:
             for _ in range(self.local_epoch, epoch):
                 self.state_averager.step_scheduler()
             self.state_averager.local_epoch = max(self.local_epoch, epoch)
+
+    def _verdict(self: "Optimizer", now: "Figures") -> Tuple[bool, bool]:
+        """Whether the end of the epoch is near, and whether it is there, by one reading of the figures."""
+        if self.auxiliary:
+            return self._assist()
+        behind = STANDINGS[now.standing] == "behind"  # then the next step() sees whether to load the swarm's state
+        return now.match and not behind, now.ready and not behind and self.company.may_end_epoch(now.peers)
+
+    def _assist(self: "Optimizer") -> Tuple[bool, bool]:
+        """An auxiliary peer follows the epochs of the others, and goes to their meetings."""
+        progress = self.tracker.global_progress
+        if progress.epoch > self.local_epoch:
+            self.state_averager.local_epoch = progress.epoch
+            self.group_search.cancel()
+            self.setups.follow()
+            self.group_search.enter_epoch(progress.epoch)
+        near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
+        return near, near and progress.num_peers > 1
 
     def _has_missed_it(self: "Optimizer") -> bool:
         """Late, the others being in the next epoch: whether no group is left with which this peer could have ended its
@@ -191,7 +235,9 @@ class Membership:
         Args:
             epoch: Number of that epoch.
         """
+        self.record("left_out", **self._seen())
         self.missed, self._wanted = True, epoch + 1
+        self.state_averager.lineage.is_wrong = self.state_averager.lineage.kept
 
     def is_synchronized_with_peers(self: "Optimizer") -> bool:
         """True if this peer is in the epoch of the swarm, or at its very end."""
@@ -219,11 +265,12 @@ class Membership:
             behind = behind and self._lacks_state(claimed)
             offers.withdraw()
             loaded = self._load(chase=True)
-            if loaded or not behind:
+            if loaded or not (behind or self._stays_aside()):
                 self._enter()
                 # a peer that only missed a round and finds no state sees in the next one whether it still lacks it
                 self.missed = False
-            if not loaded and not behind and self._wanted > self.local_epoch and self.grad_averager is not None:
+            newest = self._wanted > self.local_epoch and self.grad_averager is not None
+            if newest and not (loaded or behind or self._apart):
                 # those who made the step have gone: this may be the newest state that there is
                 offers.offer(self.local_epoch)
         elif self.reuse_grad_buffers:  # the batch that is not counted lies in .grad with the sums
@@ -244,6 +291,7 @@ class Membership:
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
         averager = self.state_averager
         before, was_apart, claimed, ledger = self.local_epoch, self._apart, self.tracker.global_epoch, self.ledger
+        mark = averager.lineage.mark
         self._step_aside()
         averager.background.drop()
         averager.loaded = False
@@ -257,6 +305,7 @@ class Membership:
             if chase:
                 newest = max(newest, self._await_next_epoch())
             newest, begun = self.schedule.state_epoch(newest), time.monotonic()
+            self.record("load", **self._seen(), least=newest, wanted=self._wanted, missed=self.missed)
             loaded = averager.load_state_from_peers(
                 **{"timeout": self.load_state_timeout, "epoch_least": newest, **kwargs}
             )
@@ -265,20 +314,49 @@ class Membership:
             if self.schedule.use_local_updates:
                 self._take_epoch(self.tracker.global_epoch)
             self.belief.trust()
+            self._wrong_since = None
+            if averager.lineage.mark != mark:
+                ledger.notes.lose(self.reporter.give_up_kept(), "another replica is the swarm's")
             self.setups.renew()
             self.setups.take_change()  # the state's own mark says how it came about
-        elif self._lacks_state(claimed) and not self.auxiliary:
-            self.belief.doubt(claimed, before)
+        else:
+            self.record("load_failed", **self._seen(), claimed=claimed)
+            if self._is_wrong_too_long():
+                self.belief.doubt(self.tracker.global_epoch, before)
+            elif self._lacks_state(claimed) and not (self.auxiliary or self._stays_aside()):
+                self.belief.doubt(claimed, before)
         self._drop_sums(before)
         if loaded and self.local_epoch != before:
             ledger.caught_up(before, was_left_out=self._wanted > before)
-        if not (loaded or was_apart):
+        if not (loaded or was_apart or self._stays_aside()):
             self._enter()
         return loaded
 
+    def _is_wrong_too_long(self: "Optimizer") -> bool:
+        """True once WRONG_S have passed in which others were there, and gave this peer no state for its wrong one."""
+        if not self.state_averager.lineage.is_wrong or not self.tracker.figures().peers:
+            self._wrong_since = None
+            return False
+        if self._wrong_since is None:
+            self._wrong_since = time.monotonic()
+        if time.monotonic() - self._wrong_since < WRONG_S:
+            return False
+        self._wrong_since = None
+        return True
+
+    def _stays_aside(self: "Optimizer") -> bool:
+        """True if this peer must not train, because others have the swarm's replica and it has another.
+
+        Once nobody else is there, its replica is the swarm's.
+        """
+        lineage = self.state_averager.lineage
+        if lineage.is_wrong and not self.tracker.figures().peers and self._apart:
+            lineage.is_wrong = False
+        return lineage.is_wrong and self._wrong_since is not None
+
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
-        self.reporter.add_discarded(epoch, self.local_samples)
+        self.reporter.say_discarded(epoch, self.local_samples)
         self.ledger.notes.lose(self.local_samples, "they belong to a state that is not the swarm's")
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import torch
 
 from hivemind_c import _notebook, _stderr
+from hivemind_c._record import Recorder
 from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht import get_dht_time
@@ -16,6 +17,7 @@ from hivemind_c.optim import legacy_arguments, options
 from hivemind_c.optim.belief import Belief
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
+from hivemind_c.optim.company import CHOICES, Company
 from hivemind_c.optim.epoch_ledger import EpochLedger, OnEpoch
 from hivemind_c.optim.epoch_record import EpochRecord
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
@@ -24,7 +26,7 @@ from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.group_search import GroupSearch
 from hivemind_c.optim.membership import Membership
-from hivemind_c.optim.progress_tracker import STANDINGS
+from hivemind_c.optim.progress_tracker import STANDINGS, Figures
 from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.schedule import Action, Schedule
 from hivemind_c.optim.setup_watch import SetupWatch
@@ -81,6 +83,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         averaged_grad_hook: A function called with the parameters once their .grad hold the averages, before the step.
         on_epoch: A function called with the EpochRecord of each epoch, in the thread that trains.
         config_mismatch: "error": refuse to train if no other peer is set up alike. "warn": train, with a warning.
+        when_alone: "train": end epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
     """
 
     @names_options
@@ -124,6 +127,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         averaged_grad_hook: Optional[GradHook] = None,
         on_epoch: Optional[OnEpoch] = None,
         config_mismatch: str = "error",
+        when_alone: str = "train",
     ):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
@@ -131,12 +135,9 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
         self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
-        if self.averaging_timeout <= self.matchmaking_time:
-            raise ValueError(
-                f"averaging_timeout={self.averaging_timeout:g} leaves no time for averaging after "
-                f"matchmaking_time={self.matchmaking_time:g}: make averaging_timeout larger"
-            )
+        options.check_times(self.averaging_timeout, self.matchmaking_time)
         options.check_norm(max_grad_norm)
+        company = Company(dht, self.run_id, options.choice(when_alone, "when_alone", CHOICES))
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
             is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
@@ -179,7 +180,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
         self.group_search, self.ledger, self.setups = GroupSearch(self), EpochLedger(self), SetupWatch(self)
-        self.belief = Belief(self.tracker, self.state_averager)
+        self.belief, self.company = Belief(self.tracker, self.state_averager), company
         self._local_samples, self._joined, self._metric = 0, False, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self._init_as_torch()
@@ -248,6 +249,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_load():
+            self.ledger.notes.lose(batch_size, "this peer loads the swarm's state")
             if grad_scaler is not None and not self.auxiliary:
                 # the batch counts for nothing, but the scaler's update() asks whether it was looked at
                 self._are_grads_finite(grad_scaler)
@@ -360,23 +362,11 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         """Looks for a group when the end of an epoch is near, and ends it when it is there."""
         now = self.tracker.figures()
         self._forecast.update(now)
-        behind = STANDINGS[now.standing] == "behind"  # then the next step() sees whether to load the swarm's state
-        near, there = self._assist() if self.auxiliary else (now.match and not behind, now.ready and not behind)
+        near, there = self._verdict(now)
         if near and now.peers > 1 and self._forms_groups(now):
             self.group_search.prepare()
         if there:
             self._end_epoch()
-
-    def _assist(self) -> Tuple[bool, bool]:
-        """An auxiliary peer follows the epochs of the others, and goes to their meetings."""
-        progress = self.tracker.global_progress
-        if progress.epoch > self.local_epoch:
-            self.state_averager.local_epoch = progress.epoch
-            self.group_search.cancel()
-            self.setups.follow()
-            self.group_search.enter_epoch(progress.epoch)
-        near = progress.epoch == self.local_epoch and progress.eta_next_epoch - get_dht_time() <= self.matchmaking_time
-        return near, near and progress.num_peers > 1
 
     def _end_epoch(self) -> None:
         with self.ledger.clock.enter("waiting"):
@@ -384,14 +374,22 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self.missed:  # the epoch before was made without this peer
             self.catch_up()
             return
-        next_epoch = self.local_epoch + 1
-        alone = self.tracker.global_progress.num_peers <= 1
+        now = self.tracker.figures()  # peers may have gone during the wait, and their samples with them
+        if not self._verdict(now)[1]:
+            return
+        next_epoch, alone = self.local_epoch + 1, now.peers <= 1
         if alone:
             self.group_search.cancel()
         self._compare_setup()
+        self.record("end", **self._seen(), alone=alone)
         with self.ledger.clock.enter("stepping"):
             Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
+
+    @property
+    def record(self) -> Recorder:
+        """Writes what this peer decides, if HIVEMIND_RECORD names a folder."""
+        return self.state_averager.record
 
     @property
     def local_epoch(self) -> int:

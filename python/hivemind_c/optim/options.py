@@ -53,6 +53,15 @@ def choice(value: Any, name: str, choices: Sequence[str]) -> str:
     return str(value)
 
 
+def check_times(averaging_timeout: float, matchmaking_time: float) -> None:
+    """Raises ValueError if nothing is left of an averaging's time after its group was looked for."""
+    if averaging_timeout <= matchmaking_time:
+        raise ValueError(
+            f"averaging_timeout={averaging_timeout:g} leaves no time for averaging after "
+            f"matchmaking_time={matchmaking_time:g}: make averaging_timeout larger"
+        )
+
+
 def check_norm(max_grad_norm: Optional[float]) -> None:
     """Raises ValueError if a norm to clip to is not more than 0."""
     if max_grad_norm is not None and not max_grad_norm > 0:

@@ -49,8 +49,9 @@ class Reporter:
         self._loss: Optional[float] = None
         self._errors: Deque[Tuple[int, str]] = collections.deque(maxlen=ERRORS_MAX)
         self._samples = self._rounds = self._failures = 0
+        self.samples_kept = 0  #: in steps that this peer made by itself since its replica was the swarm's
         self._has_cut = False  # samples beyond the most that counts
-        self.samples_lost = 0  #: that were summed up and never stepped with
+        self.samples_lost = 0  #: that were computed and are in no step
         self._layout = LayoutReport()
         self._reach = ReachCheck(optimizer.dht, optimizer.run_id) if optimizer.client_mode else None
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
@@ -68,40 +69,64 @@ class Reporter:
             if (optimizer := self._optimizer()) is not None:
                 optimizer.ledger.notes.add_loss(value)
 
-    def add_samples(self, samples: int) -> None:
-        """Counts samples of this peer.
+    def add_kept(self, samples: int) -> None:
+        """Counts samples of a step that this peer made by itself. They are lost if it takes over another replica.
 
         Args:
             samples: Number of samples.
         """
         self._samples += samples
+        self.samples_kept += samples
 
-    def add_round(self, samples: int = 0) -> None:
+    def add_round(self, samples: int = 0, kept: bool = False) -> None:
         """Counts a successful round.
 
         Args:
             samples: Samples of this peer in it.
+            kept: True if no other peer was in it.
         """
         self._rounds += 1
         self._samples += samples
+        if kept:
+            self.samples_kept += samples
 
-    def add_discarded(self, epoch: int, samples: int) -> None:
-        """Counts discarded samples, with a warning.
+    def add_lost(self, samples: int) -> None:
+        """Counts samples that are in no step.
+
+        Args:
+            samples: Number of samples.
+        """
+        self.samples_lost += samples
+
+    def settle_kept(self) -> None:
+        """The replica with the steps that this peer made by itself is the swarm's, so their samples are, too."""
+        self.samples_kept = 0
+
+    def give_up_kept(self) -> int:
+        """Moves the samples of these steps to those that are lost, because another replica takes their place.
+
+        Returns their number.
+        """
+        lost, self.samples_kept = self.samples_kept, 0
+        self._samples -= lost
+        return lost
+
+    def say_discarded(self, epoch: int, samples: int) -> None:
+        """Warns of discarded samples.
 
         Args:
             epoch: Epoch in which they were computed.
             samples: Number of samples.
         """
         if samples:
-            self.samples_lost += samples
             logger.warning(
                 "epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
                 epoch,
                 samples,
             )
 
-    def add_cut(self, epoch: int, samples: int, most: int) -> None:
-        """Counts samples beyond the most with which a peer counts. The first time is a warning.
+    def say_cut(self, epoch: int, samples: int, most: int) -> None:
+        """Reports samples beyond the most with which a peer counts. The first time is a warning.
 
         Args:
             epoch: Epoch in which they were computed.
@@ -115,7 +140,7 @@ class Reporter:
             samples,
             most,
         )
-        self.samples_lost, self._has_cut = self.samples_lost + samples, True
+        self._has_cut = True
 
     def add_failure(self, epoch: int, why: Any) -> None:
         """Counts a failed round.

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import torch
 
 from hivemind_c import cuda
+from hivemind_c._record import Recorder
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import CompressionInfo, NoCompression, TensorRole
@@ -28,7 +29,7 @@ from hivemind_c.optim.optimizer_state import (  # noqa: F401
     initialize_optimizer_state_,
     load_optimizer_state,
 )
-from hivemind_c.optim.parameters import Group, copy_all, flat_views
+from hivemind_c.optim.parameters import Group, all_finite, copy_all, flat_views
 from hivemind_c.optim.state_checks import StateChecks
 from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
@@ -141,6 +142,11 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
         super().__init__(
             [*self.tensors_to_average, self._mark_digits, *averages], dht, tensor_infos=infos, **{**kwargs, **chosen}
         )
+        role = "auxiliary" if self.auxiliary else "client" if self.client_mode else "trainer"
+        #: of what is decided about this state
+        self.record = Recorder(dht.peer_id, str(self.prefix).replace("_state_averager", ""), role)
+        #: parameters lose precision in each average
+        self.is_compressed_with_loss = not self._tensors.as_they_are
         own = bool(self.extra_tensors)  # which differ where replicas are alike
         self._exact = (
             not own and self._tensors.as_they_are and all(t.dtype is not torch.float64 for t in self.tensors_to_average)
@@ -286,6 +292,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
                 )
                 for tensor, floor in floors:
                     torch.maximum(tensor, floor, out=tensor)
+                self._heal(there)
                 return
             pairs = [
                 (self.tensors_to_average[i], tensor)
@@ -293,6 +300,13 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
                 if self.tensors_to_average[i].data_ptr() != tensor.data_ptr()
             ]
             copy_all([tensor for _, tensor in pairs], [averaged for averaged, _ in pairs])
+
+    def _heal(self, there: Sequence[Tuple[int, torch.Tensor]]) -> None:
+        """Writes the averages where values are not finite: adding a difference would leave them so for ever."""
+        for i, tensor in there:
+            if not all_finite([tensor]):
+                averaged = self.tensors_to_average[i].to(tensor.device, tensor.dtype)
+                tensor.copy_(torch.where(tensor.isfinite(), tensor, averaged))
 
     def _floors(self, there: Sequence[Tuple[int, torch.Tensor]]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
         """Variances (of gradients, of a batch norm) fade while they are averaged, and with the difference added would
@@ -351,6 +365,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
         control.check_unused(self)
         if not self.auxiliary:
             self.buffers.weigh(control)
+        if self.lineage.is_wrong:  # it takes the average of the others, and gives them nothing of its own
+            control.weight = 0.0
         control.allow_allreduce()
         try:
             members = outcome_of(control, timeout)
@@ -365,7 +381,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
         """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h),
         and that of those who missed the round.
         """
-        whole = all(share in (0, 1) and not auxiliary for _, _, _, auxiliary, _, share in control.details(0)[0])
+        whole = all(share in (0, 1) for _, _, _, auxiliary, _, share in control.details(0)[0] if not auxiliary)
         # a chunk of its own comes back as it was, and weights would hide another mark from the rounding
         digits = self._mark_digits if self.buffers.averages else self._mark_digits.round()
         return self._exact and whole and digits.tolist() == digits_of(self.lineage.mark)

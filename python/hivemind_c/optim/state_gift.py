@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from _hivemind_c import HivemindError
 
@@ -34,6 +34,7 @@ class StateGift:
         self._dht, self._run_id, self._now = dht, run_id, now
         self._next, self._asked = 0.0, None  # type: ignore[var-annotated]
         self._request: Optional[gifts.Request] = None
+        self._meeting: List[gifts.Request] = []  # of hubs that wait for the state without a record in the DHT
         self._least = 0  # oldest epoch that was not sent
         self._not_before = 0.0  # when the next state may be sent
         self._sender: Optional[threading.Thread] = None
@@ -48,6 +49,20 @@ class StateGift:
             self._next = self._now() + ASK_S
             self._asked = self._dht.get(gifts.key_of(self._run_id), latest=True, return_future=True)
 
+    def meet(self, hubs: List[str], ticket: bytes, epoch: int) -> None:
+        """Has the state of an epoch sent to hubs that expect it, because peers of their group lack it.
+
+        Args:
+            hubs: IDs of the hubs.
+            ticket: The ticket under which they expect it.
+            epoch: The epoch.
+        """
+        known = {self._request.hub: self._request.size_max} if self._request is not None else {}
+        own = self._dht.peer_id
+        self._meeting = [
+            gifts.Request(hub, own, ticket, epoch, 1, known.get(hub, gifts.UNASKED_MAX)) for hub in hubs
+        ]
+
     def is_wanted(self, epoch: int) -> bool:
         """True if a hub waits for the state of this epoch.
 
@@ -55,6 +70,8 @@ class StateGift:
             epoch: Number of the epoch.
         """
         request, sender = self._request, self._sender
+        if any(epoch >= meeting.least for meeting in self._meeting):
+            return True
         is_free = (sender is None or not sender.is_alive()) and self._now() >= self._not_before
         return request is not None and is_free and epoch >= max(request.least, self._least)
 
@@ -65,16 +82,22 @@ class StateGift:
             averager: The averager of the state.
             epoch: Number of the epoch whose beginning the state is.
         """
-        request = self._request
-        if request is None:
+        meeting, self._meeting = self._meeting, []
+        requests = [one for one in meeting or [self._request] if one is not None]
+        if not requests:
             return
-        self._least = epoch + max(1, request.every)
+        self._least = epoch + max(1, requests[0].every)
         metadata, tensors, infos = averager.get_current_state()
         image = averager._shared().image(epoch, tensors, metadata, infos, averager._n_own)
-        if image.size > request.size_max:
-            logger.info("the hub %s does not keep this state: it is larger than the hub's --memory", request.hub)
-            return
-        self._sender = begin("hivemind_c gift", lambda: self._send(request, image), self._ended.set)
+        for request in requests:
+            if image.size > request.size_max:
+                logger.info("the hub %s does not keep this state: it is larger than the hub's --memory", request.hub)
+        requests = [one for one in requests if image.size <= one.size_max]
+        self._sender = begin("hivemind_c gift", lambda: self._send_all(requests, image), self._ended.set)
+
+    def _send_all(self, requests: List[gifts.Request], image: Image) -> None:
+        for request in requests:
+            self._send(request, image)
 
     def _send(self, request: gifts.Request, image: Image) -> None:
         begun = self._now()

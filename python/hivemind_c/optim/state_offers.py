@@ -58,12 +58,16 @@ class StateOffers:
         self.offer(epoch)
 
     def offer(self, epoch: int) -> None:
-        """Offers this peer's state as that of this epoch."""
-        now = time.monotonic()
+        """Offers this peer's state as that of this epoch, unless another replica is the swarm's."""
+        if self._averager.lineage.is_wrong:
+            return
+        now, record, mark = time.monotonic(), self._averager.record, self._averager.lineage.mark
         self._offered = epoch
         try:
             self._averager.share_state(epoch, wait=False)
+            record("offer", epoch=epoch, mark=mark)
             if self.gift is not None and self.gift.is_wanted(epoch):
+                record("gift", epoch=epoch, mark=mark)
                 self.gift.give(self._averager, epoch)
         except (HivemindError, ValueError) as error:
             logger.warning("epoch %d: could not offer the state to others, will retry: %s", epoch, error)
@@ -126,6 +130,7 @@ class StateOffers:
         can be found. If it turns out that it is not (who was ahead has gone, and nobody has such a state),
         offer_if_overdue() offers it again."""
         self._offered = None
+        self._averager.record("withdraw", epoch=self._averager.local_epoch)
         self._averager._stop_sharing()
 
     def invalidate(self) -> None:
@@ -154,6 +159,8 @@ class StateOffers:
         self._failures, self._again = 0, 0.0
         self.invalidate()
         self.loads += 1
+        mark = self._averager.lineage.mark
+        self._averager.record("loaded", epoch=self._averager.local_epoch, mark=mark, seconds=round(seconds, 3))
         logger.info("loaded the swarm's state of epoch %d within %.1f s", self._averager.local_epoch, seconds)
         if self.loads >= 3:
             logger.warning(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List
 import torch
 from _hivemind_c import HivemindError
 
+from hivemind_c._record import short
+from hivemind_c.averaging.marks import Member, giver_of, members_of, ticket_of, words_of
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_notes import norm_of, share_of
 from hivemind_c.optim.parameters import all_finite
@@ -72,7 +74,7 @@ class Transition:
         if self.gradients is not None:
             self.gradients.reset_accumulated_grads_()
         if self.alone or self.gradients is None:  # these samples wait for nobody
-            self.optimizer.reporter.add_samples(self.samples)
+            self.optimizer.reporter.add_kept(self.samples)
         if plan.background:
             # while the model trains on: what is averaged is taken before
             if plan.background[0] is Action.AVERAGE_STATE:
@@ -84,7 +86,12 @@ class Transition:
             self.state.background.start(lambda: self._in_background(tuple(job)), self._finish)
         else:
             self._settle()
+        self._record("ended")
         self.ledger.end(self, settled=not plan.background)
+
+    def _record(self, what: str) -> None:
+        lineage = self.state.lineage
+        self.optimizer.record(what, epoch=self.next_epoch, mark=lineage.mark, outcome=self.outcome, mine=self.samples)
 
     @property
     def outcome(self) -> str:
@@ -120,7 +127,6 @@ class Transition:
     def _finish(self) -> None:
         with self.ledger.clock.enter("stepping"):
             if self.left_out:
-                self.optimizer.reporter.add_discarded(self.epoch, self.samples)
                 self.notes.lose(self.samples, "the others made this step without this peer")
                 self.samples = 0
             else:
@@ -128,6 +134,7 @@ class Transition:
                     self.state.loaded = False  # the copies that were to be averaged are no average
                 self.state.update_model()
                 self._settle()
+            self._record("settled")
             self.ledger.settle(self)
 
     def _settle(self) -> None:
@@ -183,6 +190,7 @@ class Transition:
                 members = self.gradients.average_loaded(float(self.samples), control=control)
         except HivemindError as error:
             optimizer.reporter.add_failure(self.epoch, f"gradients: {error}")
+            optimizer.record("gradients_failed", epoch=self.epoch, status=error.status, mine=self.samples)
             self.notes.fail(f"averaging gradients failed: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
                 logger.warning(
@@ -201,6 +209,8 @@ class Transition:
                 else "has no gradient of its own to step with"
             )
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
+            if not self.is_empty:
+                optimizer.reporter.add_kept(self.samples)
             return
         self.was_group_of_one = self.gradients.was_alone()
         if self.was_group_of_one and self._has_nothing():
@@ -210,10 +220,18 @@ class Transition:
         if self.averaged:
             optimizer.setups.has_averaged()
             self._cut_samples()
-        optimizer.reporter.add_round(self.samples)
         self.notes.add_rounds(self.gradients.rounds, self.clock, called)
         self._count_lost(1.0 if self.was_group_of_one else share_of(self.gradients.rounds))
-        self._look_at(members.values())
+        optimizer.reporter.add_round(self.samples, kept=not self.averaged)
+        met = members_of(self.gradients.rounds[0].details(0)[0])
+        self._look_at(met)
+        optimizer.record(
+            "gradients",
+            epoch=self.epoch,
+            members={short(peer): word[0] for peer, word in words_of(met).items()},
+            stamp=self.gradients.stamp if self.averaged else None,
+            missed=optimizer.missed,
+        )
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
 
@@ -235,7 +253,7 @@ class Transition:
         """Drops the samples above target_batch_size, which is the most that a peer counts with."""
         most = self.optimizer.target_batch_size
         if self.samples > most:
-            self.optimizer.reporter.add_cut(self.epoch, self.samples - most, most)
+            self.optimizer.reporter.say_cut(self.epoch, self.samples - most, most)
             self.notes.lose(self.samples - most, "a peer counts with target_batch_size at most")
             self.samples = most
 
@@ -245,17 +263,31 @@ class Transition:
         self.notes.lose(lost, f"only {share:.0%} of this peer's values reached the average")
         self.samples -= lost
 
-    def _look_at(self, words: Iterable[Any]) -> None:
+    def _look_at(self, members: List[Member]) -> None:
         """Where members have different replicas, one of them is the swarm's, and the rest take it over."""
-        mine, alike = self.state.lineage.compare(words)
+        mine, alike = self.state.lineage.compare(members)
         self.meets_another = not alike
-        if not mine and not self.optimizer.auxiliary:
+        if not self.optimizer.auxiliary:
+            self._judge_replica(mine)
+        gift, own = self.state.offers.gift, str(self.optimizer.dht.peer_id)
+        if gift is not None and giver_of(members) == own:
+            hubs = [one.peer for one in members if one.is_auxiliary and not one.is_client]
+            gift.meet(hubs, ticket_of(self.epoch, members), self.next_epoch)
+
+    def _judge_replica(self, is_mine: bool) -> None:
+        optimizer = self.optimizer
+        self.state.lineage.is_wrong = not is_mine
+        if is_mine:
+            optimizer.reporter.settle_kept()
+        elif optimizer.has_met:
             logger.warning(
-                "epoch %d: this peer's state is not the swarm's (an averaging failed here, or it started with "
-                "another): it loads the swarm's",
+                "epoch %d: this peer's state is not the swarm's, because an averaging failed: it loads the swarm's",
                 self.epoch,
             )
-            self.optimizer.missed = True
+        else:
+            logger.info("epoch %d: this peer began with another model than the swarm: it loads the swarm's", self.epoch)
+        optimizer.missed = optimizer.missed or not is_mine
+        optimizer.has_met = optimizer.has_met or self.averaged
 
     @torch.no_grad()
     def _optimizer_step(self) -> None:
@@ -333,6 +365,7 @@ class Transition:
             )
             control.cancel()
             self.state.loaded, self.optimizer.missed = False, True
+            self.state.lineage.is_wrong = self.state.lineage.kept
             return
         self._offer_own_step()
         same = self.averaged and not (
@@ -349,9 +382,15 @@ class Transition:
                 "epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error
             )
             self.optimizer.reporter.add_failure(self.next_epoch, f"state: {error}")
+            self.optimizer.record("state_failed", epoch=self.next_epoch, status=error.status)
             self.notes.fail(f"averaging the state failed: {error}")
             return
         self.state_averaged = True
+        if self.gradients is None:
+            self.optimizer.reporter.settle_kept()
+        self.optimizer.record(
+            "state", epoch=self.next_epoch, members=list(map(short, members)), mark=self.state.lineage.mark
+        )
         self.notes.add_rounds([control], self.clock, called)
         self.optimizer.reporter.add_round()
         self.optimizer.say("Averaged state successfully with %d peers", len(members))

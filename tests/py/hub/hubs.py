@@ -65,7 +65,7 @@ def lines_of(stream, kept):
 class Process:
     """A process whose lines are collected."""
 
-    def __init__(self, source, *arguments):
+    def __init__(self, source, *arguments, environment=None):
         self.out, self.log = [], []
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-c", source, *map(str, arguments)],
@@ -73,7 +73,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
         )
         for stream, kept in ((self.process.stdout, self.out), (self.process.stderr, self.log)):
             threading.Thread(target=lines_of, args=(stream, kept), daemon=True).start()
@@ -107,11 +107,11 @@ class Hub(Process):
     is_full: it has memory for 67 bytes of a run.
     """
 
-    def __init__(self, folder, *options, runs=("test",), port=0, is_full=False):
+    def __init__(self, folder, *options, runs=("test",), port=0, is_full=False, environment=None):
         named = [word for run in runs for word in ("--run_id", run)]
         here = ["--host", "127.0.0.1", "--port", port, "--identity", folder / "hub.key", "--history", "none"]
         small = "from hivemind_c.hub import sizes\n\nsizes.COPIES = 10**6\n" if is_full else ""
-        super().__init__(small + HUB.replace("PROGRAM", "hub"), *named, *here, *options)
+        super().__init__(small + HUB.replace("PROGRAM", "hub"), *named, *here, *options, environment=environment)
 
     @property
     def address(self):

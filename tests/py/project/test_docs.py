@@ -215,6 +215,15 @@ def run_doctor(shell):
     stopped(there)
 
 
+def run_records(shell):
+    export, shown = [line for page, line in commands() if page == "docs/howto/troubleshoot.md" and "ecord" in line]
+    say = "from hivemind_c._record import Recorder; Recorder('12D3KooWabcdef', 'my_run', 'client')('load', epoch=1)"
+    ended(shell(f'{export.replace("export", "env")} python -c "{say}"'))
+    told = ended(shell(shown)).splitlines()
+    assert told == ["  seconds  client abcdef", "    0.000  load epoch=1"]
+    assert "no records in" in shell("hivemind-doctor --records examples").communicate(timeout=60)[1]
+
+
 def run_tiny_albert(shell):
     made, trained = [command for page, command in commands() if page == "examples/albert/README.md" and "tiny" in command]
     assert "blocks of 32 tokens" in ended(shell(made, "examples/albert"))
@@ -230,6 +239,8 @@ RUN = {
     "hivemind-monitor --run_id my_run --web 8080": run_monitor,
     "hivemind-monitor --run_id albert --web 8080": lambda shell: run_monitor(shell, "albert"),
     "hivemind-doctor --initial_peers /ip4/203.0.113.7/tcp/31337/p2p/12D3KooW... --run_id my_run": run_doctor,
+    "export HIVEMIND_RECORD=records": run_records,
+    "hivemind-doctor --records records": run_records,
     "python prepare.py --tiny --folder data": run_tiny_albert,
     "python trainer.py --folder data --config tiny --output_dir out --per_device_train_batch_size 8 --target_batch_size 64 --swarm_epochs 50 --swarm_warmup 2 --learning_rate 0.01": run_tiny_albert,
     "python -m benchmarks --list": lambda shell: ended(shell("python -m benchmarks --list")).index("monitor"),

@@ -24,7 +24,7 @@ enum {
   MATCHMAKING_MS = 2000,
   TIMEOUT_MS = 15000,
   STALL_MS = 10000,
-  AHEAD_US = 1000000, /* as in membership.py, as the next one */
+  AHEAD_US = 500000, /* as in membership.py, as the next one */
   FIRST_LOOK_US = 5000000,
   OFFER_US = 250000,
   RETRY_US = 500000,

@@ -1,0 +1,24 @@
+"""Peers that start together stay one swarm: each row is judged by what the peers recorded on the way."""
+
+import pytest
+
+from together import Verdict, run
+
+ROWS = {
+    "two clients and a hub": dict(clients=2, hub=True, seconds=10),
+    "four clients and a hub": dict(clients=4, hub=True, seconds=12),
+    "a client comes six seconds later": dict(clients=2, hub=True, seconds=14, delays=(0, 6)),
+    "epochs of four seconds": dict(clients=2, hub=True, seconds=18, epoch_s=4),
+    "one open and two clients": dict(opens=1, clients=2, seconds=10),
+    "three open": dict(opens=3, seconds=10),
+    "two open, one eight times slower": dict(opens=2, seconds=10, pauses=(0.05, 0.4)),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_peers_that_start_together_stay_one_swarm(row, tmp_path):
+    lines, logs = run(tmp_path, **ROWS[row])
+    found, whole = Verdict(lines), "\n".join(logs)
+    assert len(found.common) >= 3, f"{found}\n{whole}"
+    assert set(found.apart) <= {1} and not found.failed_loads and not found.doubts, f"{found}\n{whole}"
+    assert not found.alone_with_others and not found.changes, f"{found}\n{whole}"
