@@ -30,6 +30,5 @@ def test_killed_client_holds_up_the_others_once(started, tmp_path):
     trainers[2].kill()
     first = longest_epoch(trainers[:2], 1, 60)
     later = longest_epoch(trainers[:2], 5, 60)
-    print(f"longest epoch: {usual:.2f} s, after the kill {first:.2f} s, then {later:.2f} s")
-    assert first < 2.5 + usual and later < 2.5 + usual
+    assert max(first, later) < 2.5 + usual, f"usual {usual:.2f} s, after the kill {first:.2f} s, then {later:.2f} s"
     assert {step["outcome"] for step in told(trainers[0])[-5:]} == {"averaged"}
