@@ -29,6 +29,7 @@
 #define HV_MATCH_SCHEMA_TEXT_MAX (1u << 14) /* bytes of a description of tensors */
 #define HV_MATCH_AVOID_MAX 16               /* hosts that did not serve a seeker */
 #define HV_MATCH_MEMBERS_MAX 256            /* members of a group */
+#define HV_ENDED_MAX 32                     /* peers that ended, in one message */
 #define HV_BULK_HEADER_MAX (1u << 16)       /* encoded bytes of a bulk header */
 #define HV_BULK_PAYLOAD_MAX (4u << 20)      /* payload bytes of one bulk message */
 
@@ -63,6 +64,8 @@ typedef enum hv_msg_kind {
   HV_MSG_DEPART,        /* request and (empty) reply: the sender leaves a key, a round or a run */
   HV_MSG_STATE_WANTED,  /* request: a joiner wants a state; reply: the number of the state that is given (core/state/demand.h) */
   HV_MSG_DIAL,          /* request: call the sender back at an address; reply: whether that was possible (core/peers/reach.h) */
+  HV_MSG_PRESENT,       /* stream, first: the sender only dials out, and lives as long as this stream (core/peers/presence.h) */
+  HV_MSG_ENDED,         /* on that stream, or request and (empty) reply: peers whose stream ended */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -305,6 +308,21 @@ typedef struct hv_msg_dial {
   hv_span text;    /* reply: why it did not; one sentence */
 } hv_msg_dial;
 
+typedef struct hv_msg_present {
+  uint64_t life; /* hv_msg_hello.life of the sender */
+} hv_msg_present;
+
+typedef struct hv_ended {
+  hv_peer_id id;
+  uint64_t life;   /* the one that ended; 0: not known */
+  uint64_t ago_ms; /* time since its stream ended */
+} hv_ended;
+
+typedef struct hv_msg_ended {
+  const hv_ended *peers;
+  size_t n_peers;
+} hv_msg_ended;
+
 typedef struct hv_msg_state_wanted {
   hv_span prefix;  /* none in the reply */
   uint64_t number; /* the epoch under which the state is to be offered; of a reply that names another: the one that would count */
@@ -340,6 +358,8 @@ typedef struct hv_msg {
     hv_msg_depart depart;
     hv_msg_state_wanted state_wanted;
     hv_msg_dial dial;
+    hv_msg_present present;
+    hv_msg_ended ended;
   } u;
 } hv_msg;
 

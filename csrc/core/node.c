@@ -1,6 +1,7 @@
 #include "core/node.h"
 
 #include "core/peers/moves.h"
+#include "core/peers/presence.h"
 #include "core/peers/reach.h"
 #include "core/peers/standing.h"
 
@@ -11,6 +12,7 @@ struct hv_node {
   hv_node_config config;
   hv_peers peers;
   hv_reach reach;
+  hv_presence presence;
   hv_parcels parcels;
   hv_dht *dht;
   hv_state *state;
@@ -53,6 +55,7 @@ static void something_changed(void *arg) {
   hv_node *node = arg;
   look_seen(node);
   hv_reach_look(&node->reach);
+  hv_presence_look(&node->presence);
   if (node->config.changed)
     node->config.changed(node->config.arg);
 }
@@ -139,6 +142,11 @@ static hv_contact_source source(void *arg, const hv_peer_id *id) {
   return hv_standing_source(&((hv_node *)arg)->peers, id);
 }
 
+/* It is in the routing table, so it answered at an address. */
+static int is_dialled(void *arg, const hv_peer_id *id) {
+  return hv_route_find(hv_dht_route(((hv_node *)arg)->dht), id) != NULL;
+}
+
 static void reach_changed(void *arg);
 
 static void init_parcels(hv_node *node) {
@@ -211,6 +219,9 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
   node->registry.arg = node;
   hv_progress_registry_init(&node->progress, env, node->dht, &node->config.me);
   hv_notices_init(&node->notices, env);
+  hv_presence_init(&node->presence, env, &node->peers, &node->notices);
+  node->presence.is_dialled = is_dialled;
+  node->presence.arg = node;
   node->registry.notices = node->progress.notices = &node->notices;
   node->progress.peers = &node->peers;
   hv_match_registry_init(&node->matches, env, node->dht, &node->peers);
@@ -236,6 +247,7 @@ void hv_node_free(hv_node *node) {
   hv_match_registry_fini(&node->matches);
   hv_dht_free(node->dht);
   hv_parcels_fini(&node->parcels);
+  hv_presence_fini(&node->presence);
   hv_notices_fini(&node->notices);
   hv_peers_fini(&node->peers);
   hv_mem_free(node);
@@ -301,6 +313,7 @@ static void asked(hv_node *node, const hv_event *event) {
     hv_peers_hello(&node->peers, event);
     return;
   case HV_MSG_LEAVE:
+    hv_presence_left(&node->presence, &event->request->peer);
     hv_peers_left(&node->peers, event);
     return;
   case HV_MSG_DEPART:
@@ -319,6 +332,9 @@ static void asked(hv_node *node, const hv_event *event) {
     return;
   case HV_MSG_DIAL:
     hv_reach_asked(&node->reach, event);
+    return;
+  case HV_MSG_ENDED:
+    hv_presence_told(&node->presence, event);
     return;
   case HV_MSG_STATE_WANTED:
     hv_state_asked(node->state, event);
@@ -340,6 +356,8 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     hv_allreduce_opened(&node->registry, event);
   if (event->msg->kind == HV_MSG_STATE)
     hv_state_opened(node->state, event);
+  if (event->msg->kind == HV_MSG_PRESENT)
+    hv_presence_opened(&node->presence, event);
   if (event->msg->kind == HV_MSG_JOIN)
     hv_match_opened(&node->matches, event);
 }
@@ -387,6 +405,7 @@ static void moved(hv_node *node, const hv_event *event) {
   learn_own(node, event);
   announce(node);
   hv_moves_network(&node->peers);
+  hv_presence_moved(&node->presence);
   if (node->config.moved)
     node->config.moved(node->config.arg);
 }
@@ -421,6 +440,7 @@ void hv_node_step(void *self, const hv_event *event) {
   case HV_EVENT_STOP:
     node->stopping = 1;
     hv_reach_stop(&node->reach);
+    hv_presence_stop(&node->presence);
     hv_progress_registry_fini(&node->progress);
     hv_state_stop(node->state);
     hv_averages_stop(&node->averages);

@@ -132,6 +132,15 @@ SHAPE(state_wanted);
 PAIR(dial, hv_msg_dial, Hv__Dial) = {ADDR(dial, addr), FLAG(dial, reached), BYTES(dial, text, HV_MSG_TEXT_MAX)};
 SHAPE(dial);
 
+PAIR(present, hv_msg_present, Hv__Present) = {U64(present, life)};
+SHAPE(present);
+
+PAIR(ended_peer, hv_ended, Hv__EndedPeer) = {EXACT(ended_peer, id, hv_peer_id), U64(ended_peer, life), U64(ended_peer, ago_ms)};
+SHAPE(ended_peer);
+
+PAIR(ended, hv_msg_ended, Hv__Ended) = {LIST(ended, peers, ended_peer, HV_ENDED_MAX)};
+SHAPE(ended);
+
 PAIR(join, hv_msg_join, Hv__Join) = {
     BYTES(join, key, HV_MATCH_KEY_MAX),
     BYTES(join, epoch, HV_MATCH_EPOCH_MAX),
@@ -247,6 +256,8 @@ static const struct kind {
     [HV_MSG_DEPART] = {&depart_shape, HV__ENVELOPE__KIND_DEPART},
     [HV_MSG_STATE_WANTED] = {&state_wanted_shape, HV__ENVELOPE__KIND_STATE_WANTED},
     [HV_MSG_DIAL] = {&dial_shape, HV__ENVELOPE__KIND_DIAL},
+    [HV_MSG_PRESENT] = {&present_shape, HV__ENVELOPE__KIND_PRESENT},
+    [HV_MSG_ENDED] = {&ended_shape, HV__ENVELOPE__KIND_ENDED},
 };
 
 #endif

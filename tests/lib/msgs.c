@@ -197,6 +197,17 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   case HV_MSG_DIAL:
     s->msg.u.dial = (hv_msg_dial){random_addr(rng), below(rng, 2), random_span(rng, s, HV_MSG_TEXT_MAX)};
     break;
+  case HV_MSG_PRESENT:
+    s->msg.u.present.life = check_random(rng);
+    break;
+  case HV_MSG_ENDED:
+    s->msg.u.ended = (hv_msg_ended){s->ended, below(rng, HV_ENDED_MAX + 1)};
+    for (size_t i = 0; i < s->msg.u.ended.n_peers; i++) {
+      random_bytes(rng, &s->ended[i].id, sizeof s->ended[i].id);
+      s->ended[i].life = check_random(rng);
+      s->ended[i].ago_ms = check_random(rng) >> below(rng, 64);
+    }
+    break;
   case HV_MSG_STATE_WANTED:
     s->msg.u.state_wanted = (hv_msg_state_wanted){random_span(rng, s, HV_STATE_PREFIX_MAX), check_random(rng) >> below(rng, 64)};
     break;
@@ -382,6 +393,17 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_true(hv_addr_equal(&a->u.dial.addr, &b->u.dial.addr));
     assert_int_equal(a->u.dial.reached, b->u.dial.reached);
     assert_same_span(a->u.dial.text, b->u.dial.text);
+    break;
+  case HV_MSG_PRESENT:
+    assert_int_equal(a->u.present.life, b->u.present.life);
+    break;
+  case HV_MSG_ENDED:
+    assert_int_equal(a->u.ended.n_peers, b->u.ended.n_peers);
+    for (size_t i = 0; i < a->u.ended.n_peers; i++) {
+      assert_true(hv_peer_equal(&a->u.ended.peers[i].id, &b->u.ended.peers[i].id));
+      assert_int_equal(a->u.ended.peers[i].life, b->u.ended.peers[i].life);
+      assert_int_equal(a->u.ended.peers[i].ago_ms, b->u.ended.peers[i].ago_ms);
+    }
     break;
   case HV_MSG_STATE_WANTED:
     assert_same_span(a->u.state_wanted.prefix, b->u.state_wanted.prefix);

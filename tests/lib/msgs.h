@@ -19,6 +19,7 @@ typedef struct msgs_sample {
   hv_msg_found founds[MSGS_FINDS];
   hv_status verdicts[MSGS_RECORDS];
   hv_match_member members[HV_MATCH_MEMBERS_MAX];
+  hv_ended ended[HV_ENDED_MAX];
   uint8_t bytes[4096];
 } msgs_sample;
 

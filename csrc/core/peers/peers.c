@@ -645,21 +645,25 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   peers_sooner(peers, entry->ask_us);
 }
 
+void hv_peers_ended(hv_peers *peers, const hv_peer_id *id, const char *why) {
+  size_t i = peers_find(peers, id);
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : NULL;
+  if (entry) {
+    peers_move(entry, HV_PEERS_LOST, why);
+    entry->ask_us = UINT64_MAX;
+    entry->left = !why;
+  }
+  tell_gone(peers, entry, id);
+  start_over_if_alone(peers);
+  peers_arm(peers);
+}
+
 void hv_peers_left(hv_peers *peers, const hv_event *event) {
   hv_msg answer = {.kind = HV_MSG_LEAVE};
   hv_peer_id asker = event->request->peer;
   peers->env->reply(peers->env, event->request, &answer);
-  if (peers->leaving)
-    return;
-  size_t i = peers_find(peers, &asker);
-  if (i < peers->n_entries) {
-    peers_move(peers->entries[i], HV_PEERS_LOST, NULL);
-    peers->entries[i]->ask_us = UINT64_MAX;
-    peers->entries[i]->left = 1;
-  }
-  tell_gone(peers, i < peers->n_entries ? peers->entries[i] : NULL, &asker);
-  start_over_if_alone(peers);
-  peers_arm(peers);
+  if (!peers->leaving)
+    hv_peers_ended(peers, &asker, NULL);
 }
 
 void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id) {
@@ -674,10 +678,8 @@ void hv_peers_doubt(hv_peers *peers, const hv_peer_id *id) {
 
 void hv_peers_down(hv_peers *peers, const hv_event *event) {
   size_t i = peers_find(peers, &event->peer);
-  if (i == peers->n_entries || peers->leaving)
-    return;
-  hv_peers_entry *entry = peers->entries[i];
-  if (entry->state != HV_PEERS_ALIVE)
+  hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : NULL;
+  if (!entry || peers->leaving || entry->state != HV_PEERS_ALIVE)
     return;
   if (entry->card.client_mode) {
     peers_move(entry, HV_PEERS_LOST, event->text);
@@ -747,8 +749,7 @@ hv_status hv_peers_init(hv_peers *peers, hv_env *env, const hv_peers_config *con
   peers->config.initial = NULL; /* was borrowed */
   env->random(env, &peers->life, sizeof peers->life);
   peers->since_us = env->now_us(env);
-  peers->timer.fire = peers_tick;
-  peers->timer.owner = peers;
+  peers->timer = (hv_timer){.fire = peers_tick, .owner = peers};
   peers->armed_us = UINT64_MAX;
   peers->entries = hv_mem_array(env->mem, peers->config.room, sizeof *peers->entries);
   peers->tags = hv_mem_array(env->mem, peers->config.room, sizeof *peers->tags);

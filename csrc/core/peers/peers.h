@@ -119,6 +119,8 @@ void hv_peers_start_asking(hv_peers *peers, const hv_event *event);
 void hv_peers_hello(hv_peers *peers, const hv_event *event);
 void hv_peers_left(hv_peers *peers, const hv_event *event);
 void hv_peers_down(hv_peers *peers, const hv_event *event);
+/* A peer has certainly ended, and config.gone is called. why: the reason for the log; NULL: it said goodbye. */
+void hv_peers_ended(hv_peers *peers, const hv_peer_id *id, const char *why);
 /* A call of another part of core has ended (event is borrowed). A peer that answers other calls survives more lost hellos. */
 void hv_peers_called(hv_peers *peers, const hv_event *event);
 

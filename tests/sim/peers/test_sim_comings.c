@@ -221,6 +221,35 @@ static void round_without_killed_member_takes_a_second_at_most(void **unused) {
   }
 }
 
+/* Nobody can dial it, and the other clients know it by its records alone: the hub tells them. */
+static void killed_client_is_waited_for_a_second_and_a_half(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 460; seed < 470; seed++) {
+    scene *c = open_scene(seed);
+    for (size_t i = 0; i < 4; i++) {
+      match_swarm_next(&c->s)->client = i > 0;
+      match_swarm_add(&c->s);
+    }
+    run(c, 8);
+    for (size_t i = 0; i < 4; i++)
+      seat(c, i, 0);
+    run(c, 8);
+    all_step(4, "1", 0);
+    run(c, 5);
+    for (size_t i = 0; i < 4; i++)
+      assert_int_equal(peers[i].n_members, 4);
+    uint64_t gone_us = go(c, 3, KILLED);
+    all_step(3, "2", 0);
+    run(c, 10);
+    for (size_t i = 0; i < 3; i++) {
+      assert_int_equal(peers[i].status, HV_OK);
+      assert_int_equal(peers[i].n_members, 3);
+      assert_true(peers[i].done_us - gone_us <= DEATH_US);
+    }
+    close_scene(c);
+  }
+}
+
 /* It lives, and takes no part in the round of a group that it is in. */
 static void cancelled_step_holds_up_no_member(void **unused) {
   (void)unused;
@@ -407,6 +436,7 @@ int main(void) {
       cmocka_unit_test(round_without_polite_leaver_waits_for_nothing),
       cmocka_unit_test(round_without_killed_member_takes_a_second_at_most),
       cmocka_unit_test(cancelled_step_holds_up_no_member),
+      cmocka_unit_test(killed_client_is_waited_for_a_second_and_a_half),
       cmocka_unit_test(seek_ends_when_all_others_have_gone),
       cmocka_unit_test(closed_averager_is_not_waited_for),
       cmocka_unit_test(restarted_peer_is_in_the_next_round),
