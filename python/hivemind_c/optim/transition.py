@@ -193,11 +193,7 @@ class Transition:
             optimizer.record("gradients_failed", epoch=self.epoch, status=error.status, mine=self.samples)
             self.notes.fail(f"averaging gradients failed: {error}")
             if error.status == "EXISTS" and not optimizer.auxiliary:
-                logger.warning(
-                    "epoch %d: the others made this step without this peer: it loads their state", self.epoch
-                )
-                self.state.local_epoch, self.left_out = self.epoch, True
-                optimizer.is_left_behind(self.epoch)
+                self._leave_it_to_the_others()
                 return
             self.nobody_came = error.status == "TIMEOUT"
             self.is_empty = self.nobody_came and self._has_nothing()
@@ -212,9 +208,15 @@ class Transition:
             if not self.is_empty:
                 optimizer.reporter.add_kept(self.samples)
             return
-        self.was_group_of_one = self.gradients.was_alone()
+        met = members_of(self.gradients.rounds[0].details(0)[0])
+        # a hub is no company: what it gives back is this peer's own gradient
+        self.was_group_of_one = self.gradients.was_alone() or not optimizer.auxiliary and len(words_of(met)) < 2
         if self.was_group_of_one and self._has_nothing():
             self._stay()
+            return
+        if self.was_group_of_one and self.state.offers.loads and self.state.lineage.kept:
+            # it came as the others ended this epoch, who had not heard of it
+            self._leave_it_to_the_others()
             return
         self.averaged = not self.was_group_of_one
         if self.averaged:
@@ -223,7 +225,6 @@ class Transition:
         self.notes.add_rounds(self.gradients.rounds, self.clock, called)
         self._count_lost(1.0 if self.was_group_of_one else share_of(self.gradients.rounds))
         optimizer.reporter.add_round(self.samples, kept=not self.averaged)
-        met = members_of(self.gradients.rounds[0].details(0)[0])
         self._look_at(met)
         optimizer.record(
             "gradients",
@@ -234,6 +235,11 @@ class Transition:
         )
         self.metric = self.gradients.averaged_metric()
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
+
+    def _leave_it_to_the_others(self) -> None:
+        logger.warning("epoch %d: the others made this step without this peer: it loads their state", self.epoch)
+        self.state.local_epoch, self.left_out = self.epoch, True
+        self.optimizer.is_left_behind(self.epoch)
 
     def _stay(self) -> None:
         """The epoch continues: there is no group, or nobody else is in it."""
