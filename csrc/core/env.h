@@ -21,7 +21,8 @@
 
 typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
-typedef struct hv_spoken hv_spoken; /* core/peers/spoken.h */
+typedef struct hv_spoken hv_spoken;       /* core/peers/spoken.h */
+typedef struct hv_admission hv_admission; /* core/peers/admission.h */
 
 /* How much this node keeps for a peer. Keys and listening sockets cost nothing, so a peer that only lives is not trusted. */
 typedef enum hv_tier {
@@ -105,10 +106,11 @@ struct hv_job {
 };
 
 struct hv_env {
-  void *world;       /* the world's */
-  hv_mem *mem;       /* the account that core allocates from (borrowed) */
-  hv_log *log;       /* may be NULL */
-  hv_spoken *spoken; /* what the peers speak; the world's, which fills it. NULL: all speak what this code speaks */
+  void *world;                   /* the world's */
+  hv_mem *mem;                   /* the account that core allocates from (borrowed) */
+  hv_log *log;                   /* may be NULL */
+  hv_spoken *spoken;             /* what the peers speak; the world's, which fills it. NULL: all speak what this code speaks */
+  const hv_admission *admission; /* the closed swarm; the world's. NULL: the swarm is open */
 
   uint64_t (*now_us)(hv_env *env); /* constant within one step */
   void (*random)(hv_env *env, void *out, size_t size);

@@ -134,6 +134,7 @@ static void fill_env(hv_loop *loop) {
       .mem = loop->mem,
       .log = loop->log,
       .spoken = &loop->spoken,
+      .admission = loop->credentials ? &loop->credentials->admission : NULL,
       .now_us = env_now,
       .random = env_random,
       .timer_set = env_timer_set,
@@ -164,6 +165,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->log = config->log;
   loop->identity = config->identity;
   loop->insecure = config->insecure;
+  loop->credentials = config->credentials;
   loop->ended = config->ended;
   loop->arg = config->arg;
   loop->greeting_us = (config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS) * (uint64_t)1000;
@@ -189,7 +191,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
     hv_fail(err, status, "cannot start a node: versions %u to %u of the protocol are no range; use 1 or more, the lowest first",
             config->versions.lowest, config->versions.highest);
   if (status == HV_OK)
-    status = hv_grpc_new(loop->mem, loop->identity, loop->insecure, &loop->grpc, err);
+    status = hv_grpc_new(loop->mem, loop->identity, loop->credentials, loop->insecure, &loop->grpc, err);
   if (status == HV_OK)
     status = make_door(loop, config, err);
   if (status == HV_OK)

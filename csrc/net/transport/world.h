@@ -63,6 +63,11 @@ void hv_link_release(hv_link *link);
 /* Records that this peer proved its identity on the link. HV_DENIED with a text: another peer was expected (HV_CAUSE_OTHER_PEER).
  */
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
+/* Why the other side of a call is not admitted to this node's closed swarm, and its membership. HV_CAUSE_OTHER: it is, or the swarm
+ * is open. */
+hv_cause hv_link_judge(hv_loop *loop, hv_grpc_call *rpc, hv_membership *shown);
+/* The same for the peer that this node called. HV_DENIED with a cause and a text. */
+hv_status hv_link_judge_called(hv_link *link, hv_grpc_call *rpc, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]);
 /* Status, cause and text of the end of a call over this link. own: the reason if this side cancelled it, else HV_OK. */
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
                           char text[HV_WORLD_TEXT_MAX]);
@@ -110,7 +115,8 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
-  uint64_t greeting_us, answer_us; /* longest wait for the first message of a call; for an answer to be read */
+  const hv_credentials *credentials; /* NULL: the swarm is open */
+  uint64_t greeting_us, answer_us;   /* longest wait for the first message of a call; for an answer to be read */
   hv_grpc *grpc;
   hv_door *door; /* NULL: the node only dials out */
   hv_pool *pool;

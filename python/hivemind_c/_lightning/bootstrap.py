@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
-from _hivemind_c import HivemindError
+from _hivemind_c import HivemindError, HivemindPermissionError
 
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses, _texts
@@ -44,12 +44,15 @@ def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None)
 
 def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
     """A DHT that has found its peers; if none answers in time it says why, each by its address, and goes on trying
-    while training begins.
+    while training begins. If the swarm is closed and does not admit this peer, it raises the error.
     """
     dht = DHT(peers, start=True, ensure_bootstrap_success=False, **options)
     try:
         if peers:
             dht._wait_for_others(patience)
+    except HivemindPermissionError:
+        dht.shutdown()
+        raise
     except HivemindError as error:
         logger.warning("training begins alone, and goes on looking for the swarm: %s", error)
         dht._troubled_at = time.monotonic()  # that has been told
