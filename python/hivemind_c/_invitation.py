@@ -53,7 +53,7 @@ class Secret:
         return Secret, (None,)
 
 
-Given = Union[str, os.PathLike, Secret, None]
+SecretOrPath = Union[str, os.PathLike, Secret, None]
 
 
 class Invitation(NamedTuple):
@@ -68,7 +68,7 @@ class Invitation(NamedTuple):
         return f"<hivemind_c.Invitation {self.id} {self.name!r}>"
 
 
-def invite(swarm_key: Given = None, *, days: float = 7, name: str = "") -> Invitation:
+def invite(swarm_key: SecretOrPath = None, *, days: float = 7, name: str = "") -> Invitation:
     """Makes an invitation to a closed swarm. A web page with a login can serve its text.
 
     Args:
@@ -110,7 +110,7 @@ def new_key(path: Union[str, os.PathLike]) -> None:
         os.fsync(out.fileno())
 
 
-def credentials(swarm_key: Given, invitation: Given, environment: Optional[Mapping[str, str]] = None) -> Dict[str, Any]:
+def credentials(swarm_key: SecretOrPath, invitation: SecretOrPath, environment: Optional[Mapping[str, str]] = None) -> Dict[str, Any]:
     """Returns the options swarm_key and invite of a node, each a Secret or None, after a check of both.
 
     Args:
@@ -125,7 +125,7 @@ def credentials(swarm_key: Given, invitation: Given, environment: Optional[Mappi
     return {"swarm_key": key, "invite": guest}
 
 
-def read(given: Given, option: str, variable: str, environment: Mapping[str, str]) -> Optional[Secret]:
+def read(given: SecretOrPath, option: str, variable: str, environment: Mapping[str, str]) -> Optional[Secret]:
     """Returns the secret that an option or, if that is None, a variable names. None: neither is there.
 
     Args:
@@ -151,6 +151,47 @@ def read(given: Given, option: str, variable: str, environment: Mapping[str, str
     if not isinstance(given, str) or not SECRET.match(text):
         return Secret(_of_file(text, source))
     return Secret(_without_end(text))
+
+
+def kept(swarm_key: SecretOrPath, invitation: SecretOrPath) -> Dict[str, Any]:
+    """Returns the options swarm_key and invite for a node that starts later, after a check of both.
+
+    An option that is None stays None, so that the node reads the variable again.
+
+    Args:
+        swarm_key: The option swarm_key.
+        invitation: The option invite.
+    """
+    found = credentials(swarm_key, invitation)
+    return {
+        "swarm_key": None if swarm_key is None else found["swarm_key"],
+        "invite": None if invitation is None else found["invite"],
+    }
+
+
+def of_command(swarm_key: Optional[str], invitation: Optional[str]) -> Dict[str, Any]:
+    """Returns the options swarm_key and invite of a node, from the options of a command, which are paths.
+
+    Args:
+        swarm_key: The option --swarm_key.
+        invitation: The option --invite.
+    """
+    return kept(path_only(swarm_key, KEY_VARIABLE), path_only(invitation, INVITE_VARIABLE))
+
+
+def path_only(given: Optional[str], variable: str) -> Optional[str]:
+    """Returns a path from a command line, or raises HivemindValueError if it is a secret itself.
+
+    Args:
+        given: The word. None: there is none.
+        variable: Name of the variable that may have the secret.
+    """
+    if given is not None and SECRET.match(given):
+        raise HivemindValueError(
+            "a secret on a command line is seen by all users of this machine: give the path of a file with it, or set "
+            f"the variable {variable}"
+        )
+    return given
 
 
 def to_print(options: Mapping[str, Any], name: str) -> str:

@@ -72,8 +72,8 @@ class Node:
         dht: Mapping[str, int] = MappingProxyType({}),
         keep_file_limit: bool = False,
         open_port: bool = True,
-        swarm_key: _invitation.Given = None,
-        invite: _invitation.Given = None,
+        swarm_key: _invitation.SecretOrPath = None,
+        invite: _invitation.SecretOrPath = None,
     ):
         self._starting = threading.Lock()
         self._ended = False

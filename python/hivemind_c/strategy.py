@@ -20,6 +20,7 @@ from hivemind_c._lightning import (
     global_steps,
     module_buffers,
     namespaces,
+    not_admitted,
     optimizers,
     registry,
     requirements,
@@ -115,8 +116,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         announce_maddrs: Addresses = None,
         client_mode: bool = False,
         open_port: bool = True,
-        swarm_key: _invitation.Given = None,
-        invite: _invitation.Given = None,
+        swarm_key: _invitation.SecretOrPath = None,
+        invite: _invitation.SecretOrPath = None,
         dht: Optional[DHT] = None,
         checkpoints: str = checkpoint_files.OWN,
         buffers: str = "average",
@@ -162,7 +163,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             client_mode=client_mode,
             open_port=open_port,
             wait_timeout=wait_timeout,
-            **_invitation.credentials(swarm_key, invite),
+            **_invitation.kept(swarm_key, invite),
             use_ipfs=use_ipfs,
             use_auto_relay=use_auto_relay,
         )
@@ -379,7 +380,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             self.first_epoch = epoch
         self._samples += self._batch
         kwargs["batch_size"] = self._batch
-        result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
+        with not_admitted.saves_checkpoint(self, model):
+            result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
         if self._checkpoint_folders is not None and self.global_epoch != epoch:
             self._checkpoint_folders.choose(self.is_elected)
         return result

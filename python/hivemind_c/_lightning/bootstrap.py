@@ -28,18 +28,20 @@ def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = N
     return ()
 
 
-def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None) -> str:
+def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None, invitation: str = "") -> str:
     """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
     swarm.
 
-    HIVEMIND_COMMAND is what people call the program, where something else started it."""
+    HIVEMIND_COMMAND is what people call the program, where something else started it. invitation is "INVITE=..." in a
+    closed swarm."""
     peers = ",".join(addresses)
+    words = f"{invitation} INITIAL_PEERS={shlex.quote(peers)}".strip()
     if command is None and (called := os.environ.get("HIVEMIND_COMMAND")):
-        return f"INITIAL_PEERS={shlex.quote(peers)} {called}"
+        return f"{words} {called}"
     command = sys.orig_argv if command is None else command
     if any("ipykernel" in word for word in command):
-        return f"%env INITIAL_PEERS={peers}"
-    return f"INITIAL_PEERS={shlex.quote(peers)} {shlex.join(command)}"
+        return "\n".join(f"%env {word}" for word in filter(None, (invitation, f"INITIAL_PEERS={peers}")))
+    return f"{words} {shlex.join(command)}"
 
 
 def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
@@ -65,7 +67,7 @@ def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
 def invite(dht: DHT) -> str:
     """Tells the two ways in which others join, and returns the line that they run."""
     addresses = reachable(dht.get_visible_maddrs())
-    line = join_line(addresses)
+    line = join_line(addresses, invitation=dht.invitation_to_print())
     print(
         f"\nA swarm begins here. To join it, run this on other machines, any number of them:\n\n{line}\n\n"
         f'or give them the addresses in the program: HivemindStrategy(initial_peers="{",".join(addresses)}", ...)\n',

@@ -115,8 +115,8 @@ class DHT:
         startup_timeout: float = 15,
         keep_file_limit: bool = False,
         open_port: bool = True,
-        swarm_key: _invitation.Given = None,
-        invite: _invitation.Given = None,
+        swarm_key: _invitation.SecretOrPath = None,
+        invite: _invitation.SecretOrPath = None,
         authorizer: Any = None,
         **options: Any,
     ):
@@ -284,6 +284,16 @@ class DHT:
     def membership(self) -> str:
         """The ID and name of this peer's invitation, or "holder" with the swarm key. Empty: the swarm is open."""
         return self._node.membership
+
+    def invitation_to_print(self, name: str = "") -> str:
+        """Returns "INVITE=hvi1..." for a line that invites other peers. Empty: the swarm is open.
+
+        A holder of the key makes an invitation for seven days, and a guest shows its own.
+
+        Args:
+            name: Name of an invitation that is made.
+        """
+        return _invitation.to_print(self._node._config, name)
 
     def check_admission(self) -> None:
         """Raises HivemindPermissionError if the swarm does not admit this peer, or not any more."""
