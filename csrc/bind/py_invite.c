@@ -33,6 +33,22 @@ static PyObject *invite_new(PyObject *module, PyObject *args) {
   return both;
 }
 
+static PyObject *denials_new(PyObject *module, PyObject *args) {
+  const char *key, *id;
+  Py_buffer before;
+  hv_span list;
+  hv_error err = {0};
+  if (!PyArg_ParseTuple(args, "sy*s:denials_new", &key, &before, &id))
+    return NULL;
+  hv_status status = hv_denials_new(state_of(module)->mem, key, hv_span_of(before.buf, (size_t)before.len), id, &list, &err);
+  PyBuffer_Release(&before);
+  if (status != HV_OK)
+    return bind_raise_why(state_of(module), status, &err);
+  PyObject *bytes = PyBytes_FromStringAndSize((const char *)list.data, (Py_ssize_t)list.size);
+  hv_mem_free((void *)list.data);
+  return bytes;
+}
+
 static PyObject *membership_of(PyObject *module, PyObject *args) {
   const char *key, *invite;
   char text[HV_MEMBERSHIP_TEXT_MAX];
@@ -53,6 +69,7 @@ static PyObject *membership_of(PyObject *module, PyObject *args) {
 static PyMethodDef functions[] = {
     {"swarm_key_new", key_new, METH_NOARGS, "swarm_key_new() -> the text of a new swarm key"},
     {"invite_new", invite_new, METH_VARARGS, "invite_new(key, end_s, name) -> (text, id) of a new invitation"},
+    {"denials_new", denials_new, METH_VARARGS, "denials_new(key, before, id) -> the list of denials with one more"},
     {"membership_of", membership_of, METH_VARARGS,
      "membership_of(key, invite) -> how a peer with these is a member; raises if one is wrong"},
     {NULL, NULL, 0, NULL},

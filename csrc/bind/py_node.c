@@ -46,6 +46,7 @@ static int path_or_none(PyObject *object, void *out) {
 
 typedef struct arguments {
   PyObject *listen, *announce, *initial_peers, *identity_path, *dht;
+  PyObject *denials;              /* bytes; NULL: none */
   const char *swarm_key, *invite; /* borrowed from the arguments; NULL: none */
   int client_mode, insecure, keep_file_limit, open_port;
   unsigned lowest, highest; /* versions of the protocol */
@@ -56,13 +57,14 @@ typedef struct arguments {
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
   static const char *const names[] = {
       "listen",    "announce", "initial_peers",   "identity_path", "client_mode", "insecure",  "pool_threads", "memory_limit",
-      "log_level", "dht",      "keep_file_limit", "versions",      "open_port",   "swarm_key", "invite",       NULL};
+      "log_level", "dht",      "keep_file_limit", "versions",      "open_port",   "swarm_key", "invite",       "denials",
+      NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II)pzz:Node", (char **)names, &PyTuple_Type, &out->listen,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II)pzzS:Node", (char **)names, &PyTuple_Type, &out->listen,
                                    &PyTuple_Type, &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none,
                                    &out->identity_path, &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit,
                                    &out->log_level, &PyDict_Type, &out->dht, &out->keep_file_limit, &out->lowest, &out->highest,
-                                   &out->open_port, &out->swarm_key, &out->invite))
+                                   &out->open_port, &out->swarm_key, &out->invite, &out->denials))
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
@@ -117,6 +119,9 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                            .open_port = given.open_port,
                            .swarm_key = given.swarm_key,
                            .invite = given.invite,
+                           .denials = given.denials
+                                          ? hv_span_of(PyBytes_AsString(given.denials), (size_t)PyBytes_Size(given.denials))
+                                          : hv_span_of(NULL, 0),
                            .log_level = (hv_log_level)given.log_level,
                            .versions = {given.lowest, given.highest, 0},
                            .identity_path = given.identity_path ? PyBytes_AsString(given.identity_path) : NULL};
@@ -218,6 +223,22 @@ static PyObject *node_membership(PyObject *object, void *closure) {
     return NULL;
   hv_hive_membership(self->hive, text);
   return PyUnicode_FromString(text);
+}
+
+/* The list of denials that it knows (bytes), and how many peers have it from here. */
+static PyObject *node_denials(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  size_t told;
+  (void)ignored;
+  if (bind_node_check(self) < 0)
+    return NULL;
+  uint8_t *list = hv_mem_alloc(state_of(self)->mem, HV_DENIALS_BYTES_MAX);
+  if (!list)
+    return PyErr_NoMemory();
+  size_t size = hv_hive_denials(self->hive, list, HV_DENIALS_BYTES_MAX, &told);
+  PyObject *both = Py_BuildValue("(y#n)", (const char *)list, (Py_ssize_t)size, (Py_ssize_t)told);
+  hv_mem_free(list);
+  return both;
 }
 
 static PyObject *node_check_admission(PyObject *object, PyObject *ignored) {
@@ -422,6 +443,7 @@ static const PyMethodDef methods[] = {
      "wants it. Cancel it to end that."},
     {"state_want", bind_state_want, METH_VARARGS,
      "state_want(prefix, number): asks the peers that give a state on demand; a future of the number under which they offer it."},
+    {"denials", node_denials, METH_NOARGS, "(list, told): the denials that it knows, and how many peers took them from it."},
     {"check_admission", node_check_admission, METH_NOARGS, "Raises an error if the closed swarm does not admit this node."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};

@@ -60,6 +60,7 @@ typedef struct hv_hive_config {
                             its key; NULL: it has none */
   const char *invite;    /* text of an invitation (hv_invite_new), the same as a guest; NULL: it has none. Without both the swarm is
                             open to all peers */
+  hv_span denials;       /* a list of denials (hv_denials_new, hv_hive_denials) that this peer begins with; empty: none */
 } hv_hive_config;
 
 /* ---- closed swarms; the rules are in docs/design/invitations.md ---- */
@@ -70,6 +71,11 @@ void hv_swarm_key_new(char out[HV_SWARM_KEY_TEXT_MAX]);
  * 1970. name: at most 32 letters, digits and "-_."; may be empty. Any thread. HV_MALFORMED, HV_INVALID, HV_CRYPTO, HV_NOMEM. */
 hv_status hv_invite_new(const char *swarm_key, int64_t end_s, const char *name, char out[HV_INVITE_TEXT_MAX],
                         char id[HV_INVITATION_TEXT_MAX], hv_error *err);
+
+/* Writes a list of denials with one more ID, of an invitation or a peer, into a block that the caller frees with hv_mem_free, and
+ * signs it. before: the list so far; empty: none. The holders of the key cannot be denied. HV_MALFORMED, HV_TOO_LARGE, HV_CRYPTO,
+ * HV_NOMEM. */
+hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, hv_span *out, hv_error *err);
 
 /* The version of the gRPC core that is loaded, such as "1.51.1". Any thread. */
 const char *hv_grpc_version(void);
@@ -109,6 +115,9 @@ hv_mem *hv_hive_mem(hv_hive *hive);
  * machine's clock, or no peer is alive and the initial peers that answer refuse it. *cause: HV_CAUSE_NOT_INVITED,
  * HV_CAUSE_INVITATION_ENDED or HV_CAUSE_DENIED. */
 int hv_hive_refused(hv_hive *hive, hv_cause *cause, char out[HV_MSG_TEXT_MAX]);
+/* Copies at most `max` bytes of the list of denials that this peer knows, and returns its size; 0: there is none. Up to
+ * HV_DENIALS_BYTES_MAX bytes. *told: how many peers have taken it from this peer, or had it. */
+size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, size_t *told);
 /* Writes how this peer is a member of its closed swarm, as hv_membership_print does. Empty: the swarm is open. */
 void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]);
 

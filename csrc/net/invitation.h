@@ -10,7 +10,7 @@
 #ifndef HV_NET_INVITATION_H
 #define HV_NET_INVITATION_H
 
-#include "core/peers/admission.h"
+#include "core/peers/denials.h"
 #include "net/identity.h"
 
 #define HV_PROOF_MAX 300 /* bytes of a proof */
@@ -28,6 +28,15 @@ hv_status hv_swarm_key_parse(hv_mem *mem, hv_span text, hv_identity **out, hv_er
  * none; HV_NOMEM, HV_CRYPTO. */
 hv_status hv_invite_make(hv_mem *mem, const hv_identity *swarm_key, const uint8_t seed[32], int64_t end_s, const char *name,
                          char out[HV_INVITE_TEXT_MAX], hv_invitation *invitation, hv_error *err);
+
+/* ---- denials ---- */
+
+/* Writes a list of denials (core/peers/denials.h) with one more entry, signed by the swarm's key, into a block from mem that the
+ * caller frees. before: the list so far; empty: none. id: that of an invitation, or of a peer. serial_least: the new list has this
+ * serial number, or a higher one. HV_MALFORMED: id, or before, is none of this swarm; HV_TOO_LARGE: the list is full; HV_NOMEM,
+ * HV_CRYPTO. */
+hv_status hv_denials_add(hv_mem *mem, const hv_identity *swarm_key, hv_span before, const char *id, uint64_t serial_least,
+                         hv_span *out, hv_error *err);
 
 /* ---- credentials: by which a node proves that it is a member ---- */
 

@@ -22,6 +22,7 @@ PAIR(hello, hv_msg_hello, Hv__Hello) = {
     ONE(hello, me, card), BYTES(hello, agent, HV_MSG_TEXT_MAX),
     ADDR(hello, you),     LIST(hello, cards, card, HV_CARDS_MAX),
     U64(hello, life),     U64(hello, age_ms),
+    U64(hello, denials),
 };
 SHAPE(hello);
 
@@ -131,6 +132,9 @@ SHAPE(state_wanted);
 
 PAIR(dial, hv_msg_dial, Hv__Dial) = {ADDR(dial, addr), FLAG(dial, reached), BYTES(dial, text, HV_MSG_TEXT_MAX)};
 SHAPE(dial);
+
+PAIR(denials, hv_msg_denials, Hv__Denials) = {BYTES(denials, list, HV_DENIALS_BYTES_MAX)};
+SHAPE(denials);
 
 PAIR(join, hv_msg_join, Hv__Join) = {
     BYTES(join, key, HV_MATCH_KEY_MAX),
@@ -247,6 +251,7 @@ static const struct kind {
     [HV_MSG_DEPART] = {&depart_shape, HV__ENVELOPE__KIND_DEPART},
     [HV_MSG_STATE_WANTED] = {&state_wanted_shape, HV__ENVELOPE__KIND_STATE_WANTED},
     [HV_MSG_DIAL] = {&dial_shape, HV__ENVELOPE__KIND_DIAL},
+    [HV_MSG_DENIALS] = {&denials_shape, HV__ENVELOPE__KIND_DENIALS},
 };
 
 #endif

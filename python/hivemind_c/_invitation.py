@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import re
@@ -15,6 +16,7 @@ from _hivemind_c import HivemindOSError, HivemindPermissionError, HivemindValueE
 KEY_VARIABLE, INVITE_VARIABLE = "HIVEMIND_SWARM_KEY", "INVITE"
 #: text that is a key or an invitation, or a part of one, and no path: no error shows it
 SECRET = re.compile(r"\s*(hv[ki]\d|[\w-]{40,}\s*$)")
+DENIALS, DENIALS_LIMIT = b"hvd1", 65536  #: how the file with a list begins; its most bytes
 FILE_LIMIT = 1024  #: bytes of a file with one of them
 DAYS_MAX = 36500
 DAY_S = 86400
@@ -25,12 +27,13 @@ class Secret:
 
     Args:
         text: The key or the invitation. None: it was lost, because it went through a pickle.
+        path: The file that it was read from. None: it was no file.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "path")
 
-    def __init__(self, text: Optional[str]):
-        self._text = text
+    def __init__(self, text: Optional[str], path: Optional[str] = None):
+        self._text, self.path = text, path
 
     def reveal(self) -> str:
         """Returns the text."""
@@ -110,7 +113,68 @@ def new_key(path: Union[str, os.PathLike]) -> None:
         os.fsync(out.fileno())
 
 
-def credentials(swarm_key: SecretOrPath, invitation: SecretOrPath, environment: Optional[Mapping[str, str]] = None) -> Dict[str, Any]:
+def deny(swarm_key: SecretOrPath, number: str) -> None:
+    """Adds an ID to the list of denials beside a swarm key. A node that reads the key there spreads the list.
+
+    Args:
+        swarm_key: Path of the swarm's key.
+        number: ID of an invitation, or of a peer.
+    """
+    key = read(swarm_key, "swarm_key", KEY_VARIABLE, os.environ)
+    path = denials_path(key, None)
+    if key is None or path is None:
+        raise HivemindValueError("cannot deny: give the file with the swarm's key, beside which the list is kept")
+    write_denials(path, _hivemind_c.denials_new(key.reveal(), read_denials(path), number))
+
+
+def denials_path(key: Optional[Secret], identity_path: Union[str, os.PathLike, None]) -> Optional[str]:
+    """Returns the file where a node keeps the list of denials: beside its swarm key, or beside its identity.
+
+    Args:
+        key: The swarm key. None: it has none.
+        identity_path: File of its identity. None: it has none.
+    """
+    beside = key.path if key is not None and key.path is not None else identity_path
+    return None if beside is None else os.fsdecode(beside) + ".denied"
+
+
+def read_denials(path: str) -> bytes:
+    """Returns the list of denials in a file; empty: there is no such file, or it holds none.
+
+    Args:
+        path: The file.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(DENIALS_LIMIT).strip()
+        return base64.urlsafe_b64decode(content[len(DENIALS) :]) if content.startswith(DENIALS) else b""
+    except (OSError, ValueError):
+        return b""
+
+
+def write_denials(path: str, denials: bytes) -> None:
+    """Replaces the list of denials in a file.
+
+    Args:
+        path: The file.
+        denials: The list.
+    """
+    draft = f"{path}.{os.getpid()}.new"
+    try:
+        with open(draft, "wb") as file:
+            file.write(DENIALS + base64.urlsafe_b64encode(denials) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        raise HivemindOSError(
+            f"cannot keep the list of denials: {error.strerror}; check the folder's permissions: {path!r}"
+        ) from None
+
+
+def credentials(
+    swarm_key: SecretOrPath, invitation: SecretOrPath, environment: Optional[Mapping[str, str]] = None
+) -> Dict[str, Any]:
     """Returns the options swarm_key and invite of a node, each a Secret or None, after a check of both.
 
     Args:
@@ -149,7 +213,7 @@ def read(given: SecretOrPath, option: str, variable: str, environment: Mapping[s
             f"cannot start a node: {source} is empty; give a value, or remove it for an open swarm"
         )
     if not isinstance(given, str) or not SECRET.match(text):
-        return Secret(_of_file(text, source))
+        return Secret(_of_file(text, source), os.fspath(text))
     return Secret(_without_end(text))
 
 

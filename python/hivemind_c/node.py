@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 from types import MappingProxyType
 from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -78,6 +80,8 @@ class Node:
         self._starting = threading.Lock()
         self._ended = False
         self._node: Optional[_hivemind_c.Node] = None
+        self._denials_path: Optional[str] = None
+        self._denials, self._denials_at = b"", 0.0  # the list in that file, and when to look for a newer one
         self._config = dict(
             listen=_texts(listen, "listen"),
             initial_peers=_texts(initial_peers, "initial_peers"),
@@ -107,11 +111,33 @@ class Node:
             if self._node is None:
                 _notebook.replace(self._is_in_the_way, "the node")
                 secrets = {name: self._config[name] and self._config[name].reveal() for name in ("swarm_key", "invite")}
-                self._node = _hivemind_c.Node(**{**self._config, **secrets})
+                self._node = _hivemind_c.Node(**{**self._config, **secrets, "denials": self._kept_denials()})
                 _log.watch(self)
                 _grpc_holes.tell()
                 _notebook.made_here(self)
         return self
+
+    def _kept_denials(self) -> bytes:
+        """The list of denials that this node kept before, and sets where it keeps it."""
+        key, guest = self._config["swarm_key"], self._config["invite"]
+        if key or guest:
+            self._denials_path = _invitation.denials_path(key, self._config["identity_path"])
+        if self._denials_path is not None:
+            self._denials = _invitation.read_denials(self._denials_path)
+        return self._denials
+
+    def keep_denials(self) -> None:
+        """Called now and then: writes the list of denials to its file if it has changed."""
+        if self._denials_path is None or self._node is None or time.monotonic() < self._denials_at:
+            return
+        self._denials_at = time.monotonic() + 1
+        try:
+            denials, _ = self._node.denials()
+            if denials and denials != self._denials:
+                self._denials = denials
+                _invitation.write_denials(self._denials_path, denials)
+        except _hivemind_c.HivemindError as error:
+            logging.getLogger("hivemind_c.node").warning("%s", error)
 
     def _is_in_the_way(self, other: object) -> bool:
         """True if the other node has a port or a key that this one needs."""

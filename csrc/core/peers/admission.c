@@ -3,12 +3,38 @@
 #include <stdio.h>
 #include <string.h>
 
-hv_cause hv_admission_judge(const hv_admission *admission, const hv_membership *shown, int64_t now_s) {
+enum { ID_BYTES = 8, ENTRY = 32, SERIAL = 8, SIGNATURE = 64 };
+
+/* True if the list has this entry. */
+static int is_denied(hv_span list, const uint8_t entry[ENTRY]) {
+  size_t low = 0, high = list.size < SERIAL + SIGNATURE ? 0 : (list.size - SERIAL - SIGNATURE) / ENTRY;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    int order = memcmp(list.data + SERIAL + middle * ENTRY, entry, ENTRY);
+    if (order == 0)
+      return 1;
+    if (order < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return 0;
+}
+
+hv_cause hv_admission_judge(const hv_admission *admission, const hv_peer_id *peer, const hv_membership *shown, int64_t now_s) {
+  uint8_t entry[ENTRY];
   if (!admission || shown->kind == HV_MEMBERSHIP_HOLDER)
     return HV_CAUSE_OTHER;
   if (shown->kind != HV_MEMBERSHIP_INVITED)
     return HV_CAUSE_NOT_INVITED;
+  hv_invitation_entry(&shown->invitation, entry);
+  if (is_denied(admission->denials, entry) || (peer && is_denied(admission->denials, peer->key)))
+    return HV_CAUSE_DENIED;
   return shown->invitation.end_s + HV_ADMISSION_GRACE_S < now_s ? HV_CAUSE_INVITATION_ENDED : HV_CAUSE_OTHER;
+}
+
+uint64_t hv_admission_serial(const hv_admission *admission) {
+  return admission && admission->denials.size >= SERIAL ? hv_le_get(admission->denials.data, SERIAL) : 0;
 }
 
 void hv_admission_note(hv_admission_refusal *refusal, const hv_event *event) {
@@ -25,6 +51,9 @@ void hv_admission_refuse(hv_cause cause, const hv_membership *shown, int64_t now
     snprintf(text, HV_MSG_TEXT_MAX,
              "the invitation %s ended at %s, and the refusing peer's clock shows %s: ask for a new one, or set the wrong clock", id,
              hv_admission_time(shown->invitation.end_s, end), hv_admission_time(now_s, now));
+  else if (cause == HV_CAUSE_DENIED)
+    snprintf(text, HV_MSG_TEXT_MAX,
+             "a holder of the swarm's key has denied this peer or its invitation %s: ask a holder for a new one", id);
   else
     snprintf(text, HV_MSG_TEXT_MAX,
              "this swarm is closed: ask a holder of its key for an invitation, and give it as invite= or in the variable INVITE");
@@ -38,6 +67,8 @@ void hv_admission_explain(hv_cause cause, const char *where, const hv_membership
     snprintf(text, HV_MSG_TEXT_MAX,
              "the invitation %s of the peer at %.64s ended at %s, and this clock shows %s: invite it again, or set the wrong clock",
              id, where, hv_admission_time(shown->invitation.end_s, end), hv_admission_time(now_s, now));
+  else if (cause == HV_CAUSE_DENIED)
+    snprintf(text, HV_MSG_TEXT_MAX, "a holder of the swarm's key has denied the peer at %.64s or its invitation %s", where, id);
   else
     snprintf(text, HV_MSG_TEXT_MAX,
              "the peer at %.64s is not in this peer's closed swarm: check the address, and that both have the same swarm key or "
@@ -57,8 +88,26 @@ int hv_invitation_name_is_right(hv_span name) {
   return 1;
 }
 
+void hv_invitation_entry(const hv_invitation *invitation, uint8_t out[ENTRY]) {
+  memset(out, 0, ENTRY);
+  memcpy(out, invitation->key.key, ID_BYTES);
+}
+
+int hv_invitation_parse(hv_span text, uint8_t out[ENTRY]) {
+  static const char digits[] = "0123456789abcdef";
+  if (text.size != 4 + 2 * ID_BYTES || memcmp(text.data, "inv-", 4) != 0)
+    return 0;
+  memset(out, 0, ENTRY);
+  for (size_t i = 0; i < 2 * ID_BYTES; i++) {
+    const char *digit = text.data[4 + i] ? strchr(digits, text.data[4 + i]) : NULL;
+    if (!digit)
+      return 0;
+    out[i / 2] = (uint8_t)(out[i / 2] << 4 | (digit - digits));
+  }
+  return 1;
+}
+
 const char *hv_invitation_print(const hv_invitation *invitation, char out[HV_INVITATION_TEXT_MAX]) {
-  enum { ID_BYTES = 8 };
   int used = snprintf(out, HV_INVITATION_TEXT_MAX, "inv-");
   for (int i = 0; i < ID_BYTES; i++)
     used += snprintf(out + used, HV_INVITATION_TEXT_MAX - (size_t)used, "%02x", invitation->key.key[i]);

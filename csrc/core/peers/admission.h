@@ -42,6 +42,7 @@ typedef struct hv_membership {
 struct hv_admission {
   hv_peer_id swarm; /* public half of the swarm's key */
   hv_membership me;
+  hv_span denials; /* the list of denials (core/peers/denials.h); empty: none */
 };
 
 /* A refusal of this node by a peer. */
@@ -54,8 +55,8 @@ typedef struct hv_admission_refusal {
 void hv_admission_note(hv_admission_refusal *refusal, const hv_event *event);
 
 /* Why this peer is not admitted at now_s (seconds since 1970, by this node's clock). HV_CAUSE_OTHER: it is admitted. admission
- * NULL: the swarm is open, and all are. */
-hv_cause hv_admission_judge(const hv_admission *admission, const hv_membership *shown, int64_t now_s);
+ * NULL: the swarm is open, and all are. peer may be NULL: only what it has shown is judged. */
+hv_cause hv_admission_judge(const hv_admission *admission, const hv_peer_id *peer, const hv_membership *shown, int64_t now_s);
 
 /* True if this is why a peer is not admitted to a closed swarm. */
 static inline int hv_admission_is_cause(hv_cause cause) {
@@ -67,6 +68,12 @@ void hv_admission_refuse(hv_cause cause, const hv_membership *shown, int64_t now
 /* The sentence for a peer at `where` that this node does not talk to. */
 void hv_admission_explain(hv_cause cause, const char *where, const hv_membership *shown, int64_t now_s, char text[HV_MSG_TEXT_MAX]);
 
+/* The serial number of the list of denials; 0: none. admission may be NULL. */
+uint64_t hv_admission_serial(const hv_admission *admission);
+/* Writes the entry of a list of denials for an invitation: its ID, and zeros. That for a peer is its key. */
+void hv_invitation_entry(const hv_invitation *invitation, uint8_t out[32]);
+/* Reads the ID of an invitation as the entry of a list of denials. False: it is none. */
+int hv_invitation_parse(hv_span text, uint8_t out[32]);
 /* True if these bytes can be the name of an invitation. An empty one is. */
 int hv_invitation_name_is_right(hv_span name);
 /* Writes the ID, "inv-3f9a0c1b2d4e5f60", and returns out. */

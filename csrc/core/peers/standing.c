@@ -38,8 +38,9 @@ int hv_standing_none_answers(const hv_peers *peers) {
 
 hv_cause hv_standing_refused(const hv_peers *peers, const char **text) {
   *text = peers->not_admitted.text;
-  if (hv_peers_alive(peers))
-    return HV_CAUSE_OTHER;
+  for (size_t i = 0; i < peers->n_entries; i++) /* a peer in client mode cannot be asked */
+    if (peers->entries[i]->state == HV_PEERS_ALIVE && !peers->entries[i]->card.client_mode)
+      return HV_CAUSE_OTHER;
   for (size_t i = 0; i < peers->n_starts; i++)
     if (peers->starts[i].status == HV_BUSY)
       return HV_CAUSE_OTHER;

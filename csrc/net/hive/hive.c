@@ -165,7 +165,7 @@ static void run_recheck(hv_command *command, void *core) {
 static void node_changed(void *arg) {
   hv_hive *hive = arg;
   if (hive->node)
-    hv_closed_keep(&hive->closed, hv_node_peers(hive->node));
+    hv_closed_keep(&hive->closed, hive->mem, hive->node);
   if (hive->recheck_posted)
     return;
   hive->recheck.run = run_recheck;
@@ -559,6 +559,16 @@ static void ended(void *arg, const char *why) {
     hv_hive_fail_op(hive->ops, HV_CLOSED, why);
 }
 
+/* A list that the program has kept. One that cannot be used is no reason not to start. */
+static void take_denials(hv_hive *hive, hv_span list) {
+  hv_status status = hv_denials_take(hv_node_denials(hive->node), list);
+  if (status != HV_OK)
+    hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "denials_ignored", "ignoring a list of denials that was kept: %s",
+                 hv_status_text(status));
+  else
+    hv_closed_keep(&hive->closed, hive->mem, hive->node);
+}
+
 static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const hv_addresses *listen, const hv_addresses *initial,
                           hv_error *err) {
   hv_addr addrs[HV_CARD_ADDRS_MAX] = {{.kind = HV_ADDR_IP4}}; /* 0.0.0.0, a free port */
@@ -598,6 +608,8 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const hv_
     announces(hive, hive->n_announce ? hive->announce : first, hive->n_announce ? hive->n_announce : n, &(hv_addr){0});
     status = make_node(hive, config, initial, err);
   }
+  if (status == HV_OK && config->denials.size)
+    take_denials(hive, config->denials);
   if (status == HV_OK)
     status = hv_loop_run(hive->loop, &(hv_core){hive->node, hv_node_step}, err);
   return status;
@@ -746,6 +758,11 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max) {
 
 int hv_hive_refused(hv_hive *hive, hv_cause *cause, char out[HV_MSG_TEXT_MAX]) {
   return hv_hive_usable(hive) == HV_OK && hv_closed_refused(&hive->closed, cause, out);
+}
+
+size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, size_t *told) {
+  *told = 0;
+  return hv_hive_usable(hive) == HV_OK ? hv_closed_denials(&hive->closed, out, max, told) : 0;
 }
 
 void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]) {

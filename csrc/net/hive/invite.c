@@ -32,3 +32,13 @@ hv_status hv_invite_new(const char *swarm_key, int64_t end_s, const char *name, 
   hv_mem_drop(mem);
   return status;
 }
+
+hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, hv_span *out, hv_error *err) {
+  hv_identity *key = NULL;
+  int64_t now_s = hv_clock_unix_s();
+  hv_status status = hv_swarm_key_parse(mem, hv_span_of(swarm_key, strlen(swarm_key)), &key, err);
+  if (status == HV_OK) /* by the clock, so that two holders with a list each have one order */
+    status = hv_denials_add(mem, key, before, id, now_s > 0 ? (uint64_t)now_s : 0, out, err);
+  hv_identity_free(key);
+  return status;
+}

@@ -559,6 +559,22 @@ void hv_calls_tick(hv_loop *loop) {
   cancel_older(loop, &loop->answering, loop->answer_us);
 }
 
+static void deny(hv_loop *loop, const hv_ring *ring) {
+  hv_membership shown;
+  for (hv_ring *at = ring->next; at != ring; at = at->next) {
+    visit *v = HV_HOLDER(visit, ring, at);
+    if (!hv_link_judge(loop, v->rpc, &shown))
+      continue;
+    hv_door_end(loop->door, &v->request.from);
+    hv_grpc_call_cancel(v->rpc);
+  }
+}
+
+void hv_calls_deny(hv_loop *loop) {
+  deny(loop, &loop->greeting);
+  deny(loop, &loop->answering);
+}
+
 void hv_calls_end(hv_loop *loop) {
   while (!hv_ring_empty(&loop->asked_of_us))
     visit_free(HV_HOLDER(visit, ring, loop->asked_of_us.next));

@@ -615,6 +615,21 @@ void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer) {
   }
 }
 
+void hv_streams_deny(hv_loop *loop) {
+  hv_ring *lists[] = {&loop->streams_open, &loop->streams_greeting};
+  for (int i = 0; i < 2; i++)
+    for (hv_ring *at = lists[i]->next; at != lists[i]; at = at->next) {
+      stream *s = HV_HOLDER(stream, all, at);
+      hv_membership shown;
+      hv_addr from;
+      if (s->link || s->state == CLOSING || !hv_link_judge(loop, s->lanes[0]->rpc, &shown))
+        continue; /* streams to others end with their links */
+      hv_grpc_call_from(s->lanes[0]->rpc, &from);
+      hv_door_end(loop->door, &from);
+      hv_stream_break_off(s, HV_CLOSED, "the swarm does not admit the peer any more");
+    }
+}
+
 /* A stream whose first message is late counts as much as gRPC may hold of it. Where there is no room for that, it is refused. */
 static void count_late(stream *s) {
   hv_callers *callers = &s->loop->callers;

@@ -77,7 +77,7 @@ int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]
   int64_t now_s = hv_clock_unix_s();
   hv_status status = pem ? read_certificate(hv_span_of(pem, strlen(pem)), trust->admission, now_s, &peer, &shown, &err)
                          : hv_fail(&err, HV_DENIED, "it sent no certificate");
-  hv_cause apart = status == HV_OK ? hv_admission_judge(trust->admission, &shown, now_s) : HV_CAUSE_OTHER;
+  hv_cause apart = status == HV_OK ? hv_admission_judge(trust->admission, &peer, &shown, now_s) : HV_CAUSE_OTHER;
   char found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
   pthread_mutex_lock(&trust->lock);
   int wrong = status == HV_OK && hv_peer_is_known(&trust->expected) && !hv_peer_equal(&peer, &trust->expected);

@@ -89,7 +89,7 @@ static void holder_proves_the_key_without_an_end(void **state) {
   hv_membership shown = shown_by(hv_span_of(proof, prove(mem, key, NULL, proof)), &peer, &swarm);
   hv_admission admission = {.swarm = swarm};
   assert_int_equal(shown.kind, HV_MEMBERSHIP_HOLDER);
-  assert_int_equal(hv_admission_judge(&admission, &shown, INT64_MAX / 2), HV_CAUSE_OTHER);
+  assert_int_equal(hv_admission_judge(&admission, NULL, &shown, INT64_MAX / 2), HV_CAUSE_OTHER);
   assert_string_equal(hv_membership_print(&shown, way), "holder");
 }
 
@@ -130,10 +130,10 @@ static void invitation_ends_with_an_hour_of_grace(void **state) {
   hv_admission admission = {.swarm = peer_of(mem, swarm_seed)};
   hv_membership shown = {.kind = HV_MEMBERSHIP_INVITED, .invitation = {.end_s = NOW}}, none = {0};
   char text[HV_MSG_TEXT_MAX];
-  assert_int_equal(hv_admission_judge(&admission, &shown, NOW + 3600), HV_CAUSE_OTHER);
-  assert_int_equal(hv_admission_judge(&admission, &shown, NOW + 3601), HV_CAUSE_INVITATION_ENDED);
-  assert_int_equal(hv_admission_judge(&admission, &none, NOW), HV_CAUSE_NOT_INVITED);
-  assert_int_equal(hv_admission_judge(NULL, &none, NOW), HV_CAUSE_OTHER); /* open */
+  assert_int_equal(hv_admission_judge(&admission, NULL, &shown, NOW + 3600), HV_CAUSE_OTHER);
+  assert_int_equal(hv_admission_judge(&admission, NULL, &shown, NOW + 3601), HV_CAUSE_INVITATION_ENDED);
+  assert_int_equal(hv_admission_judge(&admission, NULL, &none, NOW), HV_CAUSE_NOT_INVITED);
+  assert_int_equal(hv_admission_judge(NULL, NULL, &none, NOW), HV_CAUSE_OTHER); /* open */
   hv_admission_refuse(HV_CAUSE_INVITATION_ENDED, &shown, NOW + DAY, text);
   assert_non_null(strstr(text, "2023-11-14 22:13 UTC"));
   assert_non_null(strstr(text, "2023-11-15 22:13 UTC")); /* a clock that is wrong by a day is seen */
