@@ -225,6 +225,30 @@ static PyObject *node_membership(PyObject *object, void *closure) {
   return PyUnicode_FromString(text);
 }
 
+static PyObject *node_proof(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  uint8_t proof[HV_PROOF_MAX];
+  (void)ignored;
+  if (bind_node_check(self) < 0)
+    return NULL;
+  size_t size = hv_hive_proof(self->hive, proof);
+  return PyBytes_FromStringAndSize((const char *)proof, (Py_ssize_t)size);
+}
+
+static PyObject *node_proved(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  PyObject *peer;
+  const char *proof;
+  Py_ssize_t size;
+  hv_peer_id id;
+  char text[HV_MEMBERSHIP_TEXT_MAX];
+  if (!PyArg_ParseTuple(args, "y#O:proved", &proof, &size, &peer) || bind_node_check(self) < 0 ||
+      bind_peer(state_of(self), peer, &id) < 0)
+    return NULL;
+  hv_hive_proved(self->hive, hv_span_of(proof, (size_t)size), &id, text);
+  return PyUnicode_FromString(text);
+}
+
 /* The list of denials that it knows (bytes), and how many peers have it from here. */
 static PyObject *node_denials(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
@@ -443,6 +467,8 @@ static const PyMethodDef methods[] = {
      "wants it. Cancel it to end that."},
     {"state_want", bind_state_want, METH_VARARGS,
      "state_want(prefix, number): asks the peers that give a state on demand; a future of the number under which they offer it."},
+    {"proof", node_proof, METH_NOARGS, "The proof that this node is a member of its closed swarm; empty: the swarm is open."},
+    {"proved", node_proved, METH_VARARGS, "proved(proof, peer): how that peer is a member, if this is its proof; else ''."},
     {"denials", node_denials, METH_NOARGS, "(list, told): the denials that it knows, and how many peers took them from it."},
     {"check_admission", node_check_admission, METH_NOARGS, "Raises an error if the closed swarm does not admit this node."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},

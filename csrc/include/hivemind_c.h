@@ -121,6 +121,12 @@ size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, size_t *told);
 /* Writes how this peer is a member of its closed swarm, as hv_membership_print does. Empty: the swarm is open. */
 void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]);
 
+/* Writes the proof that this peer is a member of its closed swarm, which is no secret, and returns its size; 0: the swarm is open.
+ */
+size_t hv_hive_proof(const hv_hive *hive, uint8_t out[HV_PROOF_MAX]);
+/* Writes how another peer is a member of this closed swarm, if this is its proof; else nothing. */
+void hv_hive_proved(const hv_hive *hive, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]);
+
 /* One known peer. */
 typedef struct hv_hive_peer_info {
   hv_peer_id id;

@@ -13,8 +13,6 @@
 #include "core/peers/denials.h"
 #include "net/identity.h"
 
-#define HV_PROOF_MAX 300 /* bytes of a proof */
-
 /* ---- keys ---- */
 
 /* Writes the text of the swarm key with this seed. */

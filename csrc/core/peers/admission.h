@@ -13,6 +13,7 @@
 
 #define HV_ADMISSION_GRACE_S 3600
 #define HV_INVITATION_NAME_MAX 32         /* bytes of a name: letters, digits and "-_." */
+#define HV_PROOF_MAX 300                  /* bytes of a proof of membership (net/invitation.h) */
 #define HV_SWARM_KEY_TEXT_MAX 64          /* room for the text of a swarm key and its end */
 #define HV_INVITE_TEXT_MAX 256            /* room for the text of an invitation and its end */
 #define HV_INVITATION_TEXT_MAX 24         /* room for the text of an invitation's ID, "inv-" and 16 hexadecimal digits */

@@ -769,6 +769,19 @@ void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]) {
   hv_membership_print(&hive->closed.credentials.admission.me, out);
 }
 
+size_t hv_hive_proof(const hv_hive *hive, uint8_t out[HV_PROOF_MAX]) {
+  size_t size = 0;
+  int is_closed = hive->closed.credentials.signer != NULL;
+  return is_closed && hv_proof_make(&hive->closed.credentials, hv_hive_peer(hive), out, &size) == HV_OK ? size : 0;
+}
+
+void hv_hive_proved(const hv_hive *hive, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]) {
+  hv_membership shown = {0};
+  if (hive->closed.credentials.signer)
+    hv_proof_check(proof, peer, &hive->closed.credentials.admission.swarm, &shown);
+  hv_membership_print(&shown, out);
+}
+
 int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen) {
   out[0] = 0, *seen = (hv_addr){0};
   return hv_hive_usable(hive) == HV_OK && hv_opening_text(&hive->opening, out, seen);

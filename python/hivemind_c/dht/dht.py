@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import time
+from functools import cached_property
 from typing import Any, Awaitable, Callable, Iterable, Optional, Tuple, TypeVar, Union
 
 from _hivemind_c import Future, HivemindConnectionError, HivemindError, HivemindLookupError, HivemindTimeoutError
@@ -269,6 +270,11 @@ class DHT:
             latest: Accepted without effect: the addresses are always the latest.
         """
         return [Multiaddr(address) for address in self._node.addresses]
+
+    @cached_property
+    def proof(self) -> bytes:
+        """The proof that this peer is a member of its closed swarm, which is no secret. Empty: the swarm is open."""
+        return self._node._started().proof()
 
     def client_node(self) -> Node:
         """Returns a new node that only dials out and joins the swarm through this one."""
