@@ -152,7 +152,7 @@ struct hv_env {
   /* After HV_EVENT_STOP: all goodbyes are sent, so the world may end now. Without this call it ends after its grace period. */
   void (*stopped)(hv_env *env);
 
-  /* Replaces the list of denials in `admission` by a copy of this one, which was checked, and closes the connections, streams and
+  /* Replaces the list of denials in `admission` by a copy of this checked list, and closes the connections, streams and
    * calls of peers that it denies. HV_NOMEM: it stays as it was. NULL in a world without closed swarms. */
   hv_status (*deny)(hv_env *env, hv_span list);
 

@@ -72,8 +72,8 @@ void hv_swarm_key_new(char out[HV_SWARM_KEY_TEXT_MAX]);
 hv_status hv_invite_new(const char *swarm_key, int64_t end_s, const char *name, char out[HV_INVITE_TEXT_MAX],
                         char id[HV_INVITATION_TEXT_MAX], hv_error *err);
 
-/* Writes a list of denials with one more ID, of an invitation or a peer, into a block that the caller frees with hv_mem_free, and
- * signs it. before: the list so far; empty: none. The holders of the key cannot be denied. HV_MALFORMED, HV_TOO_LARGE, HV_CRYPTO,
+/* Makes a list of denials with one more ID, of an invitation or a peer, and signs it. The caller frees out->data with hv_mem_free.
+ * before: the list so far; empty: none. The holders of the key cannot be denied. HV_MALFORMED, HV_TOO_LARGE, HV_CRYPTO,
  * HV_NOMEM. */
 hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, hv_span *out, hv_error *err);
 

@@ -10,6 +10,7 @@ from typing import Optional, Sequence
 
 from hivemind_c import HivemindError, HivemindTimeoutError, HivemindValueError, Node, __version__, _invitation
 from hivemind_c.cli.dht import tell
+from hivemind_c.node import _texts
 
 WAIT_S = 15.0  #: longest wait for a peer, and for its receipt
 
@@ -26,8 +27,14 @@ def parser() -> argparse.ArgumentParser:
     add("--days", type=float, default=7, help="days for which the invitation counts (default: %(default)g)")
     add("--name", default="", help="name that the monitor shows: at most 32 letters, digits and '-_.'")
     add("--deny", metavar="ID", help="denies an invitation and all peers that came by it, or a peer")
-    add("--initial_peers", action="extend", nargs="+", metavar="ADDRESS", default=[], help="peers that are sent the list "
-        "of denials; by default those of the variable INITIAL_PEERS")  # fmt: skip
+    add(
+        "--initial_peers",
+        action="extend",
+        nargs="+",
+        metavar="ADDRESS",
+        default=[],
+        help="peers that are sent the list of denials; by default those of the variable INITIAL_PEERS",
+    )
     add("--version", action="version", version=f"hivemind_c {__version__}")
     return parser
 
@@ -46,8 +53,7 @@ def deny(options: argparse.Namespace) -> None:
     path = _invitation.path_only(options.key, _invitation.KEY_VARIABLE)
     _invitation.deny(path, options.deny)
     tell(f"# denied {options.deny}; a peer that has the swarm's key cannot be denied")
-    peers = [part for text in options.initial_peers or [os.environ.get("INITIAL_PEERS", "")] for part in text.split(",")]
-    peers = [part.strip() for part in peers if part.strip()]
+    peers = _texts(",".join(options.initial_peers) or os.environ.get("INITIAL_PEERS", ""), "initial_peers")
     if not peers:
         raise HivemindValueError(
             "the list is beside the key, and no peer has it yet: run the command again with --initial_peers, or restart "

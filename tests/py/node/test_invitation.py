@@ -364,3 +364,17 @@ def test_hub_prints_one_line_that_a_guest_joins_by(key, tmp_path, dht, monkeypat
 
 def test_public_names_are_there():
     assert hivemind_c.invite is invite and hivemind_c.Invitation
+
+
+def test_hub_that_is_refused_ends(node, key, tmp_path):
+    first = node(swarm_key=key)
+    arguments = ["--run_id", "r", "--host", "127.0.0.1", "--port", "0", "--no_open_port", "--history", "none"]
+    arguments += ["--identity", str(tmp_path / "hub.key"), "--initial_peers", first.addresses[0]]
+    done = subprocess.run(
+        [sys.executable, "-m", "hivemind_c.cli.hub", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 1 and "this swarm is closed" in done.stderr

@@ -1,4 +1,4 @@
-/* A closed swarm of 64 members and 16 strangers: who is in anybody's table, and how a denial spreads. */
+/* A closed swarm of 64 members and 16 strangers: its tables of peers, ends of invitations, and the spread of a denial. */
 #include "lib/check.h"
 
 #include "core/node.h"

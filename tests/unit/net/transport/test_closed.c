@@ -1,4 +1,4 @@
-/* Real nodes of a closed swarm over TLS: who calls is judged before its message is read, and a member says nothing to a stranger.
+/* Real nodes of a closed swarm over TLS: a caller is judged before its message is read, and a member says nothing to a stranger.
  */
 #include "lib/check.h"
 #include "lib/real.h"
