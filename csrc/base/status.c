@@ -36,6 +36,8 @@ hv_cause hv_cause_of(hv_status status) {
     return HV_CAUSE_CLOSED;
   case HV_IN_USE:
     return HV_CAUSE_ADDRESS_IN_USE;
+  case HV_NOT_ADMITTED:
+    return HV_CAUSE_NOT_INVITED;
   default:
     return HV_CAUSE_OTHER;
   }

@@ -37,7 +37,8 @@
   X(IO, "input or output failed")                                                                                                  \
   X(CRYPTO, "cryptography failed")                                                                                                 \
   X(NOT_FINITE, "a value is not finite")                                                                                           \
-  X(INTERNAL, "internal error")
+  X(INTERNAL, "internal error")                                                                                                    \
+  X(NOT_ADMITTED, "not admitted to the swarm")
 
 typedef enum hv_status {
 #define HV_STATUS_ENUM(name, text) HV_##name,
@@ -71,7 +72,11 @@ typedef enum hv_status {
   X(OTHER_TRANSPORT, "other_transport")   /* an address is for another transport than TCP */                                       \
   X(KEY_EXPOSED, "key_exposed")           /* other users may read the identity file */                                             \
   X(BAD_KEY, "bad_key")                   /* the identity file holds no key that can be used */                                    \
-  X(MEMORY, "memory")                     /* there is no memory, or the node's limit is reached */
+  X(MEMORY, "memory")                     /* there is no memory, or the node's limit is reached */                                 \
+  X(NOT_INVITED, "not_invited")           /* the swarm is closed, and the peer shows no invitation to it */                        \
+  X(INVITATION_ENDED, "invitation_ended") /* the peer's invitation to the swarm has ended */                                       \
+  X(DENIED, "denied")                     /* a holder of the swarm's key has denied the peer or its invitation */                  \
+  X(BAD_INVITATION, "bad_invitation")     /* a swarm key or an invitation cannot be read */
 
 typedef enum hv_cause {
 #define HV_CAUSE_ENUM(name, text) HV_CAUSE_##name,

@@ -187,6 +187,10 @@ PyObject *bind_state_look(PyObject *node, PyObject *args);
 PyObject *bind_state_await(PyObject *node, PyObject *args);
 PyObject *bind_state_want(PyObject *node, PyObject *args);
 
+/* ---- swarm keys and invitations, without a node (py_invite.c) ---- */
+
+int hv_py_invite_init(PyObject *module);
+
 /* ---- the progress tracker of a run (py_progress.c) ---- */
 
 PyTypeObject *bind_progress_type(PyObject *module);

@@ -15,7 +15,7 @@ static const struct {
     [BIND_ERROR_CONNECTION] = {"hivemind_c.HivemindConnectionError", "ConnectionError", HV_UNREACHABLE,
                                "A peer cannot be reached, or is gone."},
     [BIND_ERROR_PERMISSION] = {"hivemind_c.HivemindPermissionError", "PermissionError", HV_DENIED,
-                               "An identity or a file was refused."},
+                               "An identity, a file or a membership was refused."},
     [BIND_ERROR_VALUE] = {"hivemind_c.HivemindValueError", "ValueError", HV_INVALID,
                           "An argument, or what bytes hold, has no meaning."},
     [BIND_ERROR_MEMORY] = {"hivemind_c.HivemindMemoryError", "MemoryError", HV_NOMEM, "Out of memory, or over its limit."},
@@ -42,6 +42,7 @@ static bind_error_kind kind_of(hv_status status) {
     return BIND_ERROR_VALUE;
   case HV_DENIED:
   case HV_PERMISSION:
+  case HV_NOT_ADMITTED:
     return BIND_ERROR_PERMISSION;
   case HV_REFUSED:
   case HV_UNREACHABLE:

@@ -46,6 +46,8 @@ static int path_or_none(PyObject *object, void *out) {
 
 typedef struct arguments {
   PyObject *listen, *announce, *initial_peers, *identity_path, *dht;
+  PyObject *denials;              /* bytes; NULL: none */
+  const char *swarm_key, *invite; /* borrowed from the arguments; NULL: none */
   int client_mode, insecure, keep_file_limit, open_port;
   unsigned lowest, highest; /* versions of the protocol */
   Py_ssize_t pool_threads, memory_limit;
@@ -54,14 +56,15 @@ typedef struct arguments {
 
 static int parse_arguments(PyObject *args, PyObject *kwargs, arguments *out) {
   static const char *const names[] = {
-      "listen",       "announce",  "initial_peers", "identity_path",   "client_mode", "insecure",  "pool_threads",
-      "memory_limit", "log_level", "dht",           "keep_file_limit", "versions",    "open_port", NULL};
+      "listen",    "announce", "initial_peers",   "identity_path", "client_mode", "insecure",  "pool_threads", "memory_limit",
+      "log_level", "dht",      "keep_file_limit", "versions",      "open_port",   "swarm_key", "invite",       "denials",
+      NULL};
   *out = (arguments){.log_level = HV_LOG_INFO};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II)p:Node", (char **)names, &PyTuple_Type, &out->listen,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!|$O&ppnniO!p(II)pzzS:Node", (char **)names, &PyTuple_Type, &out->listen,
                                    &PyTuple_Type, &out->announce, &PyTuple_Type, &out->initial_peers, path_or_none,
                                    &out->identity_path, &out->client_mode, &out->insecure, &out->pool_threads, &out->memory_limit,
                                    &out->log_level, &PyDict_Type, &out->dht, &out->keep_file_limit, &out->lowest, &out->highest,
-                                   &out->open_port))
+                                   &out->open_port, &out->swarm_key, &out->invite, &out->denials))
     return -1;
   const char *wrong = NULL;
   if (out->pool_threads < 0 || out->pool_threads > 1024)
@@ -114,6 +117,11 @@ static PyObject *node_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                            .memory_limit = (size_t)given.memory_limit,
                            .keep_file_limit = given.keep_file_limit,
                            .open_port = given.open_port,
+                           .swarm_key = given.swarm_key,
+                           .invite = given.invite,
+                           .denials = given.denials
+                                          ? hv_span_of(PyBytes_AsString(given.denials), (size_t)PyBytes_Size(given.denials))
+                                          : hv_span_of(NULL, 0),
                            .log_level = (hv_log_level)given.log_level,
                            .versions = {given.lowest, given.highest, 0},
                            .identity_path = given.identity_path ? PyBytes_AsString(given.identity_path) : NULL};
@@ -205,6 +213,70 @@ static PyObject *node_port(PyObject *object, void *closure) {
     return NULL;
   int open = hv_hive_port(self->hive, text, &seen);
   return Py_BuildValue("(Nss)", PyBool_FromLong(open), text, seen.kind == HV_ADDR_NONE ? "" : hv_addr_print(&seen, NULL, where));
+}
+
+static PyObject *node_membership(PyObject *object, void *closure) {
+  bind_node *self = (bind_node *)object;
+  char text[HV_MEMBERSHIP_TEXT_MAX];
+  (void)closure;
+  if (bind_node_check(self) < 0)
+    return NULL;
+  hv_hive_membership(self->hive, text);
+  return PyUnicode_FromString(text);
+}
+
+static PyObject *node_proof(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  uint8_t proof[HV_PROOF_MAX];
+  (void)ignored;
+  if (bind_node_check(self) < 0)
+    return NULL;
+  size_t size = hv_hive_proof(self->hive, proof);
+  return PyBytes_FromStringAndSize((const char *)proof, (Py_ssize_t)size);
+}
+
+static PyObject *node_proved(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  PyObject *peer;
+  const char *proof;
+  Py_ssize_t size;
+  hv_peer_id id;
+  char text[HV_MEMBERSHIP_TEXT_MAX];
+  if (!PyArg_ParseTuple(args, "y#O:proved", &proof, &size, &peer) || bind_node_check(self) < 0 ||
+      bind_peer(state_of(self), peer, &id) < 0)
+    return NULL;
+  hv_hive_proved(self->hive, hv_span_of(proof, (size_t)size), &id, text);
+  return PyUnicode_FromString(text);
+}
+
+/* The list of denials that it knows (bytes), and how many peers have it from here. */
+static PyObject *node_denials(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  size_t told;
+  (void)ignored;
+  if (bind_node_check(self) < 0)
+    return NULL;
+  uint8_t *list = hv_mem_alloc(state_of(self)->mem, HV_DENIALS_BYTES_MAX);
+  if (!list)
+    return PyErr_NoMemory();
+  size_t size = hv_hive_denials(self->hive, list, HV_DENIALS_BYTES_MAX, &told);
+  PyObject *both = Py_BuildValue("(y#n)", (const char *)list, (Py_ssize_t)size, (Py_ssize_t)told);
+  hv_mem_free(list);
+  return both;
+}
+
+static PyObject *node_check_admission(PyObject *object, PyObject *ignored) {
+  bind_node *self = (bind_node *)object;
+  char text[HV_MSG_TEXT_MAX];
+  hv_cause cause;
+  hv_error err = {0};
+  (void)ignored;
+  if (bind_node_check(self) < 0)
+    return NULL;
+  if (!hv_hive_refused(self->hive, &cause, text))
+    Py_RETURN_NONE;
+  hv_fail_by(&err, HV_NOT_ADMITTED, cause, "this peer is not in the swarm any more: %s", text);
+  return bind_raise_why(state_of(self), HV_NOT_ADMITTED, &err);
 }
 
 /* ---- the results of its futures ---- */
@@ -395,13 +467,19 @@ static const PyMethodDef methods[] = {
      "wants it. Cancel it to end that."},
     {"state_want", bind_state_want, METH_VARARGS,
      "state_want(prefix, number): asks the peers that give a state on demand; a future of the number under which they offer it."},
+    {"proof", node_proof, METH_NOARGS, "The proof that this node is a member of its closed swarm; empty: the swarm is open."},
+    {"proved", node_proved, METH_VARARGS, "proved(proof, peer): how that peer is a member, if this is its proof; else ''."},
+    {"denials", node_denials, METH_NOARGS, "(list, told): the denials that it knows, and how many peers took them from it."},
+    {"check_admission", node_check_admission, METH_NOARGS, "Raises an error if the closed swarm does not admit this node."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};
 
-static const PyGetSetDef properties[] = {{"peer_id", node_peer_id, NULL, "This node's peer ID.", NULL},
-                                         {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
-                                         {"port", node_port, NULL, "The gateway's answer about this node's port.", NULL},
-                                         {NULL, NULL, NULL, NULL, NULL}};
+static const PyGetSetDef properties[] = {
+    {"peer_id", node_peer_id, NULL, "This node's peer ID.", NULL},
+    {"addresses", node_addresses, NULL, "Where this node can be reached.", NULL},
+    {"membership", node_membership, NULL, "How this node is a member of its closed swarm.", NULL},
+    {"port", node_port, NULL, "The gateway's answer about this node's port.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 
 /* No tp_dealloc: the one that Python gives a heap type calls the finalizer, then frees. */
 PyTypeObject *bind_node_type(PyObject *module) {

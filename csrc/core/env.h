@@ -21,7 +21,8 @@
 
 typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
-typedef struct hv_spoken hv_spoken; /* core/peers/spoken.h */
+typedef struct hv_spoken hv_spoken;       /* core/peers/spoken.h */
+typedef struct hv_admission hv_admission; /* core/peers/admission.h */
 
 /* How much this node keeps for a peer. Keys and listening sockets cost nothing, so a peer that only lives is not trusted. */
 typedef enum hv_tier {
@@ -105,10 +106,11 @@ struct hv_job {
 };
 
 struct hv_env {
-  void *world;       /* the world's */
-  hv_mem *mem;       /* the account that core allocates from (borrowed) */
-  hv_log *log;       /* may be NULL */
-  hv_spoken *spoken; /* what the peers speak; the world's, which fills it. NULL: all speak what this code speaks */
+  void *world;                   /* the world's */
+  hv_mem *mem;                   /* the account that core allocates from (borrowed) */
+  hv_log *log;                   /* may be NULL */
+  hv_spoken *spoken;             /* what the peers speak; the world's, which fills it. NULL: all speak what this code speaks */
+  const hv_admission *admission; /* the closed swarm; the world's. NULL: the swarm is open */
 
   uint64_t (*now_us)(hv_env *env); /* constant within one step */
   void (*random)(hv_env *env, void *out, size_t size);
@@ -149,6 +151,10 @@ struct hv_env {
 
   /* After HV_EVENT_STOP: all goodbyes are sent, so the world may end now. Without this call it ends after its grace period. */
   void (*stopped)(hv_env *env);
+
+  /* Replaces the list of denials in `admission` by a copy of this checked list, and closes the connections, streams and
+   * calls of peers that it denies. HV_NOMEM: it stays as it was. NULL in a world without closed swarms. */
+  hv_status (*deny)(hv_env *env, hv_span list);
 
   /* Closes the connections to a peer and frees what the world keeps for it; calls under way to it end. */
   void (*forget)(hv_env *env, const hv_target *to);

@@ -12,8 +12,10 @@
 #include "core/addr.h"
 #include "core/peer.h"
 
-#define HV_CARD_ADDRS_MAX 8                 /* addresses of one peer */
-#define HV_CARDS_MAX 64                     /* cards in one message */
+#define HV_CARD_ADDRS_MAX 8 /* addresses of one peer */
+#define HV_CARDS_MAX 64     /* cards in one message */
+#define HV_DENIALS_MAX 1024 /* entries of a list of denials */
+#define HV_DENIALS_BYTES_MAX (8 + 32 * HV_DENIALS_MAX + 64)
 #define HV_MSG_TEXT_MAX 256                 /* bytes of an error text or agent name */
 #define HV_MSG_BLOB_MAX (1u << 20)          /* bytes of one span in a control message */
 #define HV_MSG_BYTES_MAX (2u << 20)         /* encoded bytes of a control message */
@@ -66,6 +68,7 @@ typedef enum hv_msg_kind {
   HV_MSG_DIAL,          /* request: call the sender back at an address; reply: whether that was possible (core/peers/reach.h) */
   HV_MSG_PRESENT,       /* stream, first: the sender only dials out, and lives as long as this stream (core/peers/presence.h) */
   HV_MSG_ENDED,         /* on that stream, or request and (empty) reply: peers whose stream ended */
+  HV_MSG_DENIALS,       /* request: the sender's list of denials; reply: a newer one (core/peers/denials.h) */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -88,8 +91,9 @@ typedef struct hv_msg_hello {
   hv_addr you;          /* reply only: the caller's address; kind HV_ADDR_NONE if not known */
   const hv_card *cards; /* some peers that the sender knows */
   size_t n_cards;
-  uint64_t life;   /* a random number, drawn anew at each start of the node; 0: not given */
-  uint64_t age_ms; /* time since that start */
+  uint64_t life;    /* a random number, drawn anew at each start of the node; 0: not given */
+  uint64_t age_ms;  /* time since that start */
+  uint64_t denials; /* serial number of its list of denials; 0: none */
 } hv_msg_hello;
 
 typedef struct hv_msg_echo {
@@ -302,6 +306,10 @@ typedef struct hv_msg_depart {
   uint32_t run;                    /* a run of core/progress/zones.h; 0: none */
 } hv_msg_depart;
 
+typedef struct hv_msg_denials {
+  hv_span list; /* empty: none */
+} hv_msg_denials;
+
 typedef struct hv_msg_dial {
   hv_addr addr;
   uint8_t reached; /* reply: 1: the peer answered there */
@@ -360,6 +368,7 @@ typedef struct hv_msg {
     hv_msg_dial dial;
     hv_msg_present present;
     hv_msg_ended ended;
+    hv_msg_denials denials;
   } u;
 } hv_msg;
 

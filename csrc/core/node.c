@@ -13,6 +13,7 @@ struct hv_node {
   hv_peers peers;
   hv_reach reach;
   hv_presence presence;
+  hv_denials denials;
   hv_parcels parcels;
   hv_dht *dht;
   hv_state *state;
@@ -188,6 +189,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     hv_mem_free(node);
     return status;
   }
+  hv_denials_init(&node->denials, env, &node->peers);
   hv_reach_init(&node->reach, env, &node->peers, reach_changed, node);
   hv_dht_config dht = config->dht;
   dht.me = config->me;
@@ -257,6 +259,10 @@ hv_env *hv_node_env(hv_node *node) {
   return node->env;
 }
 
+hv_denials *hv_node_denials(hv_node *node) {
+  return &node->denials;
+}
+
 hv_peers *hv_node_peers(hv_node *node) {
   return &node->peers;
 }
@@ -309,8 +315,15 @@ static void departed(hv_node *node, const hv_event *event) {
 
 static void asked(hv_node *node, const hv_event *event) {
   switch (event->msg->kind) {
-  case HV_MSG_HELLO:
+  case HV_MSG_HELLO: {
+    hv_peer_id peer = event->request->peer; /* the request ends with its answer */
     hv_peers_hello(&node->peers, event);
+    hv_denials_hello(&node->denials, &peer, event->msg->u.hello.denials);
+    return;
+  }
+  case HV_MSG_DENIALS:
+    hv_denials_asked(&node->denials, event);
+    something_changed(node);
     return;
   case HV_MSG_LEAVE:
     hv_presence_left(&node->presence, &event->request->peer);
@@ -414,8 +427,15 @@ void hv_node_step(void *self, const hv_event *event) {
   hv_node *node = self;
   if (event->kind == HV_EVENT_CALL_DONE)
     hv_peers_called(&node->peers, event);
-  if (hv_event_dispatch(event))
+  int answers = event->kind == HV_EVENT_CALL_DONE && event->status == HV_OK;
+  int is_hello = answers && event->msg->kind == HV_MSG_HELLO, is_denials = answers && event->msg->kind == HV_MSG_DENIALS;
+  if (hv_event_dispatch(event)) {
+    if (is_hello)
+      hv_denials_hello(&node->denials, &event->peer, event->msg->u.hello.denials);
+    if (is_denials)
+      something_changed(node);
     return;
+  }
   switch (event->kind) {
   case HV_EVENT_START:
     start(node, event);
@@ -441,6 +461,7 @@ void hv_node_step(void *self, const hv_event *event) {
     node->stopping = 1;
     hv_reach_stop(&node->reach);
     hv_presence_stop(&node->presence);
+    hv_denials_stop(&node->denials);
     hv_progress_registry_fini(&node->progress);
     hv_state_stop(node->state);
     hv_averages_stop(&node->averages);

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "core/msg.h"
+#include "core/peers/admission.h"
 #include "core/versions.h"
 
 #define HV_VERSION_TEXT "0.1.0"
@@ -54,8 +55,27 @@ typedef struct hv_hive_config {
   int keep_file_limit; /* 1: leave the limit on open files; 0: a hive that listens raises it, to 65,536 at most */
   hv_log_level log_level;
   hv_hive_dht_config dht;
-  hv_versions versions; /* of the protocol that this peer speaks, for tests; zeros: those of this code */
+  hv_versions versions;  /* of the protocol that this peer speaks, for tests; zeros: those of this code */
+  const char *swarm_key; /* text of a swarm key (hv_swarm_key_new): this peer takes part in that closed swarm alone, as a holder of
+                            its key; NULL: it has none */
+  const char *invite;    /* text of an invitation (hv_invite_new), the same as a guest; NULL: it has none. Without both the swarm is
+                            open to all peers */
+  hv_span denials;       /* a list of denials (hv_denials_new, hv_hive_denials) that this peer begins with; empty: none */
 } hv_hive_config;
+
+/* ---- closed swarms; the rules are in docs/design/invitations.md ---- */
+
+/* Writes the text of a new swarm key, which is a secret. Any thread. */
+void hv_swarm_key_new(char out[HV_SWARM_KEY_TEXT_MAX]);
+/* Writes the text of a new invitation to the swarm of this key, which is a secret, and its ID, which is none. end_s: seconds since
+ * 1970. name: at most 32 letters, digits and "-_."; may be empty. Any thread. HV_MALFORMED, HV_INVALID, HV_CRYPTO, HV_NOMEM. */
+hv_status hv_invite_new(const char *swarm_key, int64_t end_s, const char *name, char out[HV_INVITE_TEXT_MAX],
+                        char id[HV_INVITATION_TEXT_MAX], hv_error *err);
+
+/* Makes a list of denials with one more ID, of an invitation or a peer, and signs it. The caller frees out->data with hv_mem_free.
+ * before: the list so far; empty: none. The holders of the key cannot be denied. HV_MALFORMED, HV_TOO_LARGE, HV_CRYPTO,
+ * HV_NOMEM. */
+hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, hv_span *out, hv_error *err);
 
 /* The version of the gRPC core that is loaded, such as "1.51.1". Any thread. */
 const char *hv_grpc_version(void);
@@ -90,6 +110,22 @@ int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen);
 hv_log *hv_hive_log(hv_hive *hive);
 /* The account to which the memory of the hive is charged, borrowed from the hive. */
 hv_mem *hv_hive_mem(hv_hive *hive);
+
+/* True if this peer is not admitted to its closed swarm any more, and the sentence that says why: its invitation has ended by this
+ * machine's clock, or no peer is alive and the initial peers that answer refuse it. *cause: HV_CAUSE_NOT_INVITED,
+ * HV_CAUSE_INVITATION_ENDED or HV_CAUSE_DENIED. */
+int hv_hive_refused(hv_hive *hive, hv_cause *cause, char out[HV_MSG_TEXT_MAX]);
+/* Copies at most `max` bytes of the list of denials that this peer knows, and returns its size; 0: there is none. Up to
+ * HV_DENIALS_BYTES_MAX bytes. *told: how many peers have taken it from this peer, or had it. */
+size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, size_t *told);
+/* Writes how this peer is a member of its closed swarm, as hv_membership_print does. Empty: the swarm is open. */
+void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]);
+
+/* Writes the proof that this peer is a member of its closed swarm, which is no secret, and returns its size; 0: the swarm is open.
+ */
+size_t hv_hive_proof(const hv_hive *hive, uint8_t out[HV_PROOF_MAX]);
+/* Writes how another peer is a member of this closed swarm, if this is its proof; else nothing. */
+void hv_hive_proved(const hv_hive *hive, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]);
 
 /* One known peer. */
 typedef struct hv_hive_peer_info {

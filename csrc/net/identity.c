@@ -399,7 +399,37 @@ static int set_serial(X509 *certificate, const hv_peer_id *peer, int64_t now_s) 
   return ASN1_STRING_set(X509_get_serialNumber(certificate), hash.bytes, 16);
 }
 
-static hv_status fill(X509 *certificate, const hv_identity *identity, int64_t from_s, int64_t until_s, int64_t now_s) {
+/* The object identifier of the extension: a UUID, which needs no registration. It is made each time, because libcrypto's table of
+ * names is shared with the whole process. */
+static ASN1_OBJECT *kind_of_extension(void) {
+  return OBJ_txt2obj("2.25.14474288207669713937082572112496932194", 1);
+}
+
+static int add_extension(X509 *certificate, hv_span bytes) {
+  ASN1_OBJECT *kind = kind_of_extension();
+  ASN1_OCTET_STRING *octets = ASN1_OCTET_STRING_new();
+  X509_EXTENSION *extension = NULL;
+  int right = kind && octets && ASN1_OCTET_STRING_set(octets, bytes.data, (int)bytes.size) &&
+              (extension = X509_EXTENSION_create_by_OBJ(NULL, kind, 0, octets)) && X509_add_ext(certificate, extension, -1);
+  X509_EXTENSION_free(extension);
+  ASN1_OCTET_STRING_free(octets);
+  ASN1_OBJECT_free(kind);
+  return right;
+}
+
+static void read_extension(const X509 *certificate, hv_extension *out) {
+  ASN1_OBJECT *kind = kind_of_extension();
+  int at = kind ? X509_get_ext_by_OBJ(certificate, kind, -1) : -1;
+  const ASN1_OCTET_STRING *octets = at < 0 ? NULL : X509_EXTENSION_get_data(X509_get_ext(certificate, at));
+  int size = octets ? ASN1_STRING_length(octets) : 0;
+  out->size = size > 0 && (size_t)size <= sizeof out->bytes ? (size_t)size : 0;
+  if (out->size)
+    memcpy(out->bytes, ASN1_STRING_get0_data(octets), out->size);
+  ASN1_OBJECT_free(kind);
+}
+
+static hv_status fill(X509 *certificate, const hv_identity *identity, hv_span extension, int64_t from_s, int64_t until_s,
+                      int64_t now_s) {
   char id[HV_PEER_TEXT_MAX];
   hv_peer_print(&identity->peer, id);
   X509_NAME *name = X509_get_subject_name(certificate);
@@ -407,12 +437,17 @@ static hv_status fill(X509 *certificate, const hv_identity *identity, int64_t fr
               X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)id, -1, -1, 0) &&
               X509_set_issuer_name(certificate, name) && ASN1_TIME_set(X509_getm_notBefore(certificate), (time_t)from_s) &&
               ASN1_TIME_set(X509_getm_notAfter(certificate), (time_t)until_s) && X509_set_pubkey(certificate, identity->key) &&
-              X509_sign(certificate, identity->key, NULL) > 0;
+              (!extension.size || add_extension(certificate, extension)) && X509_sign(certificate, identity->key, NULL) > 0;
   return right ? HV_OK : HV_CRYPTO;
 }
 
 hv_status hv_identity_certificate(const hv_identity *identity, hv_mem *mem, int64_t now_s, int days, char **certificate,
                                   char **key) {
+  return hv_identity_certificate_with(identity, mem, hv_span_of(NULL, 0), now_s, days, certificate, key);
+}
+
+hv_status hv_identity_certificate_with(const hv_identity *identity, hv_mem *mem, hv_span extension, int64_t now_s, int days,
+                                       char **certificate, char **key) {
   if (days < 1 || days > DAYS_LIMIT || now_s < DAY_S || now_s > last_second - (int64_t)days * DAY_S)
     return HV_INVALID;
   char *text = NULL, *certificate_text = NULL, *key_text = hv_mem_alloc(mem, PEM_SIZE + 1);
@@ -421,7 +456,7 @@ hv_status hv_identity_certificate(const hv_identity *identity, hv_mem *mem, int6
   X509 *x509 = X509_new();
   BIO *bio = BIO_new(BIO_s_mem());
   if (status == HV_OK)
-    status = x509 && bio ? fill(x509, identity, now_s - DAY_S, now_s + (int64_t)days * DAY_S, now_s) : HV_NOMEM;
+    status = x509 && bio ? fill(x509, identity, extension, now_s - DAY_S, now_s + (int64_t)days * DAY_S, now_s) : HV_NOMEM;
   if (status == HV_OK && PEM_write_bio_X509(bio, x509) != 1)
     status = HV_CRYPTO;
   if (status == HV_OK) {
@@ -524,6 +559,10 @@ static hv_status check(X509 *x509, int64_t now_s, hv_peer_id *out, hv_error *err
 }
 
 hv_status hv_identity_check_certificate(hv_span pem, int64_t now_s, hv_peer_id *out, hv_error *err) {
+  return hv_identity_read_certificate(pem, now_s, out, NULL, err);
+}
+
+hv_status hv_identity_read_certificate(hv_span pem, int64_t now_s, hv_peer_id *out, hv_extension *extension, hv_error *err) {
   if (pem.size > CERTIFICATE_LIMIT)
     return hv_fail(err, HV_MALFORMED, "the certificate has %zu bytes, and the limit is %d; check that the address is a peer's",
                    pem.size, CERTIFICATE_LIMIT);
@@ -535,6 +574,8 @@ hv_status hv_identity_check_certificate(hv_span pem, int64_t now_s, hv_peer_id *
   hv_status status =
       x509 ? check(x509, now_s, out, err)
            : hv_fail(err, HV_MALFORMED, "the peer did not send exactly one certificate; check that the address is a peer's");
+  if (status == HV_OK && extension)
+    read_extension(x509, extension);
   X509_free(x509);
   leave();
   return status;

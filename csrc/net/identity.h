@@ -41,10 +41,21 @@ void hv_identity_sha256(hv_span bytes, hv_hash *out);
  * key, both in PEM, terminated, in blocks from mem that the caller frees. */
 hv_status hv_identity_certificate(const hv_identity *identity, hv_mem *mem, int64_t now_s, int days, char **certificate,
                                   char **key);
+/* The same with an extension of these bytes, which peers that do not know it skip; none if the span is empty. */
+hv_status hv_identity_certificate_with(const hv_identity *identity, hv_mem *mem, hv_span extension, int64_t now_s, int days,
+                                       char **certificate, char **key);
 
 /* The peer to which a certificate belongs. Checks that it is one self-signed Ed25519 certificate with a correct signature, and
  * valid at now_s with a day's tolerance for wrong clocks. HV_MALFORMED; HV_DENIED with the reason: expired, not yet valid, another
  * kind of key, or not self-signed. */
 hv_status hv_identity_check_certificate(hv_span pem, int64_t now_s, hv_peer_id *out, hv_error *err);
+
+/* The bytes of that extension of a certificate. */
+typedef struct hv_extension {
+  size_t size; /* 0: the certificate has none, or more bytes than fit here */
+  uint8_t bytes[512];
+} hv_extension;
+/* The same, and its extension (NULL: not asked for). */
+hv_status hv_identity_read_certificate(hv_span pem, int64_t now_s, hv_peer_id *out, hv_extension *extension, hv_error *err);
 
 #endif

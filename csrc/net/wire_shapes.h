@@ -22,6 +22,7 @@ PAIR(hello, hv_msg_hello, Hv__Hello) = {
     ONE(hello, me, card), BYTES(hello, agent, HV_MSG_TEXT_MAX),
     ADDR(hello, you),     LIST(hello, cards, card, HV_CARDS_MAX),
     U64(hello, life),     U64(hello, age_ms),
+    U64(hello, denials),
 };
 SHAPE(hello);
 
@@ -140,6 +141,8 @@ SHAPE(ended_peer);
 
 PAIR(ended, hv_msg_ended, Hv__Ended) = {LIST(ended, peers, ended_peer, HV_ENDED_MAX)};
 SHAPE(ended);
+PAIR(denials, hv_msg_denials, Hv__Denials) = {BYTES(denials, list, HV_DENIALS_BYTES_MAX)};
+SHAPE(denials);
 
 PAIR(join, hv_msg_join, Hv__Join) = {
     BYTES(join, key, HV_MATCH_KEY_MAX),
@@ -258,6 +261,7 @@ static const struct kind {
     [HV_MSG_DIAL] = {&dial_shape, HV__ENVELOPE__KIND_DIAL},
     [HV_MSG_PRESENT] = {&present_shape, HV__ENVELOPE__KIND_PRESENT},
     [HV_MSG_ENDED] = {&ended_shape, HV__ENVELOPE__KIND_ENDED},
+    [HV_MSG_DENIALS] = {&denials_shape, HV__ENVELOPE__KIND_DENIALS},
 };
 
 #endif

@@ -17,6 +17,7 @@ from _hivemind_c import (
 )
 
 from hivemind_c import _stderr
+from hivemind_c._invitation import Invitation, invite
 from hivemind_c._lightning import registry as _registry
 from hivemind_c.node import Node, Peer
 
@@ -119,6 +120,7 @@ __all__ = [
     "HivemindTimeoutError",
     "HivemindUnsupportedError",
     "HivemindValueError",
+    "Invitation",
     "Linear4BitQuantization",
     "Linear8BitQuantization",
     "Multiaddr",
@@ -143,6 +145,7 @@ __all__ = [
     "deserialize_torch_tensor",
     "get_dht_time",
     "get_logger",
+    "invite",
     "register_compression",
     "serialize_torch_tensor",
     "__version__",

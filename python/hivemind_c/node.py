@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import time
 from types import MappingProxyType
 from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import _hivemind_c
 
-from hivemind_c import _grpc_holes, _log, _notebook, _stderr
+from hivemind_c import _grpc_holes, _invitation, _log, _notebook, _stderr
 
 Addresses = Union[str, Iterable[str], None]
 
@@ -52,6 +54,8 @@ class Node:
         dht: Settings of the DHT, as hivemind_c.DHT makes them.
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
+        swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
+        invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
     """
 
     def __init__(
@@ -70,10 +74,14 @@ class Node:
         dht: Mapping[str, int] = MappingProxyType({}),
         keep_file_limit: bool = False,
         open_port: bool = True,
+        swarm_key: _invitation.SecretOrPath = None,
+        invite: _invitation.SecretOrPath = None,
     ):
         self._starting = threading.Lock()
         self._ended = False
         self._node: Optional[_hivemind_c.Node] = None
+        self._denials_path: Optional[str] = None
+        self._denials, self._denials_at = b"", 0.0  # the list in that file, and when to look for a newer one
         self._config = dict(
             listen=_texts(listen, "listen"),
             initial_peers=_texts(initial_peers, "initial_peers"),
@@ -87,7 +95,13 @@ class Node:
             dht=dict(dht),
             keep_file_limit=keep_file_limit,
             open_port=open_port,
+            **_invitation.credentials(swarm_key, invite),
         )
+        if insecure and (self._config["swarm_key"] or self._config["invite"]):
+            raise ValueError(
+                "cannot start a node: without TLS (insecure=True) no peer can prove that it was invited; remove "
+                "insecure, or the swarm key and the invitation"
+            )
         if start:
             self.start()
 
@@ -96,11 +110,34 @@ class Node:
         with self._starting:
             if self._node is None:
                 _notebook.replace(self._is_in_the_way, "the node")
-                self._node = _hivemind_c.Node(**self._config)
+                secrets = {name: self._config[name] and self._config[name].reveal() for name in ("swarm_key", "invite")}
+                self._node = _hivemind_c.Node(**{**self._config, **secrets, "denials": self._kept_denials()})
                 _log.watch(self)
                 _grpc_holes.tell()
                 _notebook.made_here(self)
         return self
+
+    def _kept_denials(self) -> bytes:
+        """The list of denials that this node kept before, and sets where it keeps it."""
+        key, guest = self._config["swarm_key"], self._config["invite"]
+        if key or guest:
+            self._denials_path = _invitation.denials_path(key, self._config["identity_path"])
+        if self._denials_path is not None:
+            self._denials = _invitation.read_denials(self._denials_path)
+        return self._denials
+
+    def keep_denials(self) -> None:
+        """Called now and then: writes the list of denials to its file if it has changed."""
+        if self._denials_path is None or self._node is None or time.monotonic() < self._denials_at:
+            return
+        self._denials_at = time.monotonic() + 1
+        try:
+            denials, _ = self._node.denials()
+            if denials and denials != self._denials:
+                self._denials = denials
+                _invitation.write_denials(self._denials_path, denials)
+        except _hivemind_c.HivemindError as error:
+            logging.getLogger("hivemind_c.node").warning("%s", error)
 
     def _is_in_the_way(self, other: object) -> bool:
         """True if the other node has a port or a key that this one needs."""
@@ -147,6 +184,15 @@ class Node:
     def seen_at(self) -> str:
         """The multiaddr at which an initial peer sees this node's connection. Empty: none has answered yet."""
         return self._started().port[2]
+
+    @property
+    def membership(self) -> str:
+        """The ID and name of this peer's invitation, or "holder" with the swarm key. Empty: the swarm is open."""
+        return self._started().membership
+
+    def check_admission(self) -> None:
+        """Raises HivemindPermissionError if the swarm does not admit this peer, or not any more."""
+        self._started().check_admission()
 
     def peers(self) -> list[Peer]:
         """Returns the peers that are alive."""

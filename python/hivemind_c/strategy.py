@@ -8,7 +8,7 @@ import os
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Union
 
-from hivemind_c import _needs
+from hivemind_c import _invitation, _needs
 
 _needs.demand("hivemind_c.HivemindStrategy", "torch", "numpy")  # before a module imports them
 
@@ -20,6 +20,7 @@ from hivemind_c._lightning import (
     global_steps,
     module_buffers,
     namespaces,
+    not_admitted,
     optimizers,
     registry,
     requirements,
@@ -74,6 +75,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         announce_maddrs: Addresses to give to other peers instead of host_maddrs, for a port that is forwarded.
         client_mode: Only dial out, for a machine that no peer can reach.
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
+        swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
+        invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
         buffers: "average" those of the module's state_dict with its parameters, or "local": each peer keeps its own.
@@ -113,6 +116,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         announce_maddrs: Addresses = None,
         client_mode: bool = False,
         open_port: bool = True,
+        swarm_key: _invitation.SecretOrPath = None,
+        invite: _invitation.SecretOrPath = None,
         dht: Optional[DHT] = None,
         checkpoints: str = checkpoint_files.OWN,
         buffers: str = "average",
@@ -158,6 +163,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             client_mode=client_mode,
             open_port=open_port,
             wait_timeout=wait_timeout,
+            **_invitation.kept(swarm_key, invite),
             use_ipfs=use_ipfs,
             use_auto_relay=use_auto_relay,
         )
@@ -379,7 +385,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             self.first_epoch = epoch
         self._samples += self._batch
         kwargs["batch_size"] = self._batch
-        result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
+        with not_admitted.saves_checkpoint(self, model):
+            result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
         if self._checkpoint_folders is not None and self.global_epoch != epoch:
             self._checkpoint_folders.choose(self.is_elected)
         return result

@@ -12,11 +12,23 @@
 
 /* ---- keys and connections ---- */
 
+static const hv_credentials *joined;
+
+void h2_join(const hv_credentials *credentials) {
+  joined = credentials;
+}
+
 void h2_key_init(h2_key *key, const uint8_t seed[32]) {
   char *certificate, *secret;
+  uint8_t proof[HV_PROOF_MAX];
+  size_t size = 0;
   hv_mem_init(&key->mem, NULL, HV_MEM_UNLIMITED);
   key->identity = hv_identity_from_seed(&key->mem, seed);
-  assert_int_equal(hv_identity_certificate(key->identity, &key->mem, hv_clock_unix_s(), 10, &certificate, &secret), HV_OK);
+  if (joined)
+    assert_int_equal(hv_proof_make(joined, hv_identity_peer(key->identity), proof, &size), HV_OK);
+  assert_int_equal(
+      hv_identity_certificate_with(key->identity, &key->mem, hv_span_of(proof, size), hv_clock_unix_s(), 10, &certificate, &secret),
+      HV_OK);
   BIO *a = BIO_new_mem_buf(certificate, -1), *b = BIO_new_mem_buf(secret, -1);
   key->certificate = PEM_read_bio_X509(a, NULL, NULL, NULL);
   key->secret = PEM_read_bio_PrivateKey(b, NULL, NULL, NULL);

@@ -7,7 +7,7 @@
 #define HV_TESTS_H2_H
 
 #include "core/env.h"
-#include "net/identity.h"
+#include "net/invitation.h"
 
 #include <openssl/ssl.h>
 
@@ -41,6 +41,8 @@ typedef struct h2_key {
 } h2_key;
 
 void h2_key_init(h2_key *key, const uint8_t seed[32]);
+/* From now on new keys prove with these credentials that they are members of a closed swarm. NULL: of none. */
+void h2_join(const hv_credentials *credentials);
 void h2_key_fini(h2_key *key);
 
 /* Connects to an address of IPv4, from `from` (in host order; 0: any); each later call waits so long at most. -1: it could not. */

@@ -160,6 +160,7 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     s->msg.u.hello.n_cards = below(rng, HV_CARDS_MAX + 1);
     s->msg.u.hello.life = check_random(rng);
     s->msg.u.hello.age_ms = check_random(rng);
+    s->msg.u.hello.denials = check_random(rng);
     if (below(rng, 2))
       s->msg.u.hello.you = random_addr(rng);
     for (size_t i = 0; i < s->msg.u.hello.n_cards; i++)
@@ -193,6 +194,9 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
     s->msg.u.depart = (hv_msg_depart){.key = random_span(rng, s, HV_MATCH_KEY_MAX), .run = (uint32_t)check_random(rng)};
     if (below(rng, 2))
       random_bytes(rng, s->msg.u.depart.round, HV_ROUND_ID_SIZE);
+    break;
+  case HV_MSG_DENIALS:
+    s->msg.u.denials = (hv_msg_denials){random_span(rng, s, sizeof s->bytes)};
     break;
   case HV_MSG_DIAL:
     s->msg.u.dial = (hv_msg_dial){random_addr(rng), below(rng, 2), random_span(rng, s, HV_MSG_TEXT_MAX)};
@@ -272,6 +276,7 @@ static void assert_same_hello(const hv_msg_hello *a, const hv_msg_hello *b) {
     assert_same_card(&a->cards[i], &b->cards[i]);
   assert_int_equal(a->life, b->life);
   assert_int_equal(a->age_ms, b->age_ms);
+  assert_int_equal(a->denials, b->denials);
 }
 
 static void assert_same_records(const hv_record *a, size_t n_a, const hv_record *b, size_t n_b) {
@@ -388,6 +393,9 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
     assert_same_span(a->u.depart.key, b->u.depart.key);
     assert_memory_equal(a->u.depart.round, b->u.depart.round, HV_ROUND_ID_SIZE);
     assert_int_equal(a->u.depart.run, b->u.depart.run);
+    break;
+  case HV_MSG_DENIALS:
+    assert_same_span(a->u.denials.list, b->u.denials.list);
     break;
   case HV_MSG_DIAL:
     assert_true(hv_addr_equal(&a->u.dial.addr, &b->u.dial.addr));

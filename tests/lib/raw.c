@@ -24,7 +24,7 @@ void raw_start(raw_peer *p, int insecure, const hv_target *to) {
   hv_mem_init(&p->mem, NULL, HV_MEM_UNLIMITED);
   p->insecure = insecure;
   p->identity = hv_identity_from_seed(&p->mem, (uint8_t[32]){99});
-  assert_int_equal(hv_grpc_new(&p->mem, p->identity, insecure, &p->grpc, NULL), HV_OK);
+  assert_int_equal(hv_grpc_new(&p->mem, p->identity, NULL, insecure, &p->grpc, NULL), HV_OK);
   p->channel = NULL;
   p->door = NULL;
   if (to)

@@ -126,6 +126,7 @@ void real_start(real_node *node, const real_options *options) {
                            .log = node->log,
                            .identity = node->identity,
                            .insecure = options->insecure,
+                           .credentials = options->credentials,
                            .versions = options->versions,
                            .listen = options->listen ? options->listen : &loopback,
                            .n_listen = options->deaf     ? 0

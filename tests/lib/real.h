@@ -38,8 +38,9 @@ typedef struct real_node {
 typedef struct real_options {
   uint8_t seed; /* of its key */
   int insecure;
-  hv_versions versions;  /* zeros: the program's own */
-  const hv_addr *listen; /* NULL: 127.0.0.1, any port */
+  const hv_credentials *credentials; /* of a closed swarm; NULL: it is open */
+  hv_versions versions;              /* zeros: the program's own */
+  const hv_addr *listen;             /* NULL: 127.0.0.1, any port */
   size_t n_listen;
   uint32_t greeting_ms, answer_ms;
   unsigned lanes;                                         /* connections of each heavy stream; 0: as the line asks for */

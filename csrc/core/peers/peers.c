@@ -211,6 +211,7 @@ static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_ca
   msg->u.hello.agent = hv_span_of(agent, sizeof agent - 1);
   msg->u.hello.life = peers->life;
   msg->u.hello.age_ms = (peers->env->now_us(peers->env) - peers->since_us) / 1000;
+  msg->u.hello.denials = hv_admission_serial(peers->env->admission);
   msg->u.hello.cards = cards;
   msg->u.hello.n_cards = n_cards;
 }
@@ -360,6 +361,7 @@ static void lives(hv_peers_entry *entry, uint64_t now_us) {
   entry->seen_us = now_us;
   entry->failures = 0;
   entry->refused = 0;
+  entry->peers->not_admitted.cause = HV_CAUSE_OTHER;
   peers_move(entry, HV_PEERS_ALIVE, "");
 }
 
@@ -456,7 +458,7 @@ static unsigned addrs_to_try(const hv_peers_entry *entry) {
 static unsigned patience(const hv_peers_entry *entry, hv_status status) {
   if (status == HV_TIMEOUT && entry->call_answered_us > entry->asked_us)
     return MORE_DOUBTS;
-  int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION;
+  int sure = status == HV_REFUSED || status == HV_DENIED || status == HV_VERSION || status == HV_NOT_ADMITTED;
   return sure || addrs_to_try(entry) >= DOUBTS ? addrs_to_try(entry) : DOUBTS;
 }
 
@@ -468,6 +470,7 @@ static int denies_it(hv_status status) {
 static void did_not_answer(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   entry->failures++;
+  hv_admission_note(&peers->not_admitted, event);
   entry->refused = denies_it(event->status) ? entry->refused + 1 : 0;
   entry->addr++;
   if (entry->failures < patience(entry, event->status)) {
@@ -513,6 +516,7 @@ static void hello_done(hv_call *call, const hv_event *event) {
 static void start_failed(hv_peers_start *start, const hv_event *event, hv_status status, hv_cause cause, const char *text) {
   hv_peers *peers = start->peers;
   int news = start->status != status;
+  hv_admission_note(&peers->not_admitted, event);
   start->status = status;
   start->cause = cause ? cause : hv_cause_of(status);
   start->tries++;
@@ -790,11 +794,4 @@ uint32_t hv_peers_version_of(const hv_peers *peers, const hv_peer_id *id, uint64
   if (features)
     *features = mine.features & theirs.features;
   return hv_versions_common(&mine, &theirs);
-}
-
-int hv_peers_none_answers(const hv_peers *peers) {
-  for (size_t i = 0; i < peers->n_starts; i++)
-    if (peers->starts[i].status == HV_OK || peers->starts[i].status == HV_BUSY)
-      return 0;
-  return peers->n_starts > 0;
 }

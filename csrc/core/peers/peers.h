@@ -12,6 +12,7 @@
 #define HV_CORE_PEERS_H
 
 #include "core/env.h"
+#include "core/peers/admission.h"
 #include "core/peers/contact.h"
 
 /* Longest delay between the signing of a record and its arrival at a keeper, from which the keeper counts its age. */
@@ -99,13 +100,14 @@ struct hv_peers {
   size_t n_entries, n_alive;
   hv_peers_start *starts;
   size_t n_starts;
-  size_t pending;          /* calls under way, goodbyes included */
-  int leaving;             /* 1: hv_peers_leave was called */
-  hv_contact_source seen;  /* where any peer was seen, or is to be by the user's word */
-  hv_addr outer;           /* this node's address as an initial peer sees it; kind HV_ADDR_NONE: not known */
-  hv_peer_id outer_by;     /* the peer that told this */
-  uint64_t life, since_us; /* this node's own life number, and its start */
-  uint64_t armed_us;       /* time for which the timer is set */
+  hv_admission_refusal not_admitted; /* the last refusal of this node by a closed swarm since a peer answered */
+  size_t pending;                    /* calls under way, goodbyes included */
+  int leaving;                       /* 1: hv_peers_leave was called */
+  hv_contact_source seen;            /* where any peer was seen, or is to be by the user's word */
+  hv_addr outer;                     /* this node's address as an initial peer sees it; kind HV_ADDR_NONE: not known */
+  hv_peer_id outer_by;               /* the peer that told this */
+  uint64_t life, since_us;           /* this node's own life number, and its start */
+  uint64_t armed_us;                 /* time for which the timer is set */
   hv_timer timer;
 };
 
@@ -145,9 +147,6 @@ hv_status hv_peers_target(const hv_peers *peers, const hv_peer_id *id, hv_target
  * the feature bits that both have. A peer of which nothing is known is taken to speak this node's lowest version, without features.
  */
 uint32_t hv_peers_version_of(const hv_peers *peers, const hv_peer_id *id, uint64_t *features);
-/* True if there are initial peers and the last try at each has failed. */
-int hv_peers_none_answers(const hv_peers *peers);
-
 /* "heard", "alive", "doubted" or "lost". */
 const char *hv_peers_state_name(hv_peers_state state);
 

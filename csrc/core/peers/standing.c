@@ -29,6 +29,29 @@ hv_contact_source hv_standing_source(const hv_peers *peers, const hv_peer_id *id
   return source;
 }
 
+int hv_standing_none_answers(const hv_peers *peers) {
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (peers->starts[i].status == HV_OK || peers->starts[i].status == HV_BUSY)
+      return 0;
+  return peers->n_starts > 0;
+}
+
+hv_cause hv_standing_refused(const hv_peers *peers, const char **text) {
+  *text = peers->not_admitted.text;
+  for (size_t i = 0; i < peers->n_entries; i++) /* a peer in client mode cannot be asked */
+    if (peers->entries[i]->state == HV_PEERS_ALIVE && !peers->entries[i]->card.client_mode)
+      return HV_CAUSE_OTHER;
+  for (size_t i = 0; i < peers->n_starts; i++)
+    if (peers->starts[i].status == HV_BUSY)
+      return HV_CAUSE_OTHER;
+  for (size_t i = 0; i < peers->n_starts && !peers->not_admitted.cause; i++)
+    if (peers->starts[i].status == HV_DENIED && hv_admission_is_cause(peers->starts[i].cause)) {
+      *text = peers->starts[i].text;
+      return peers->starts[i].cause;
+    }
+  return peers->not_admitted.cause;
+}
+
 int hv_standing_hidden(const hv_peers *peers) {
   const hv_card *me = &peers->config.me;
   if (peers->outer.kind == HV_ADDR_NONE || hv_addr_is_private(&peers->outer) || peers->seen.is_private || peers->seen.is_loopback)

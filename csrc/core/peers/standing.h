@@ -25,6 +25,12 @@ void hv_standing_averaged(hv_peers *peers, const hv_peer_id *id);
  */
 hv_contact_source hv_standing_source(const hv_peers *peers, const hv_peer_id *id);
 
+/* True if there are initial peers and the last try at each has failed. */
+int hv_standing_none_answers(const hv_peers *peers);
+/* Why a closed swarm does not admit this node, with a sentence (*text, borrowed): no peer that can be dialled is alive, each
+ * initial peer was tried, and the last answer was a refusal. HV_CAUSE_OTHER: it is not refused. */
+hv_cause hv_standing_refused(const hv_peers *peers, const char **text);
+
 /* True if no known peer can dial this node: initial peers see it at a public address, it announces only private ones, and no peer
  * was seen in a private network. */
 int hv_standing_hidden(const hv_peers *peers);

@@ -3,7 +3,10 @@
  * Every request becomes an op: made on the program's thread, started and ended on the hive thread, where it stands in the
  * hive's list meanwhile; its future outlives it.
  */
+#include "core/peers/standing.h"
 #include "net/clock.h"
+#include "net/hive/addresses.h"
+#include "net/hive/closed.h"
 #include "net/hive/hive_inner.h"
 #include "net/hive/opening.h"
 #include "net/identity.h"
@@ -35,6 +38,7 @@ struct hv_hive {
   hv_mem *mem;
   hv_log *log;
   hv_identity *identity;
+  hv_closed closed;
   hv_loop *loop;
   hv_node *node;
   hv_addr announce[HV_CARD_ADDRS_MAX];
@@ -160,6 +164,8 @@ static void run_recheck(hv_command *command, void *core) {
 
 static void node_changed(void *arg) {
   hv_hive *hive = arg;
+  if (hive->node)
+    hv_closed_keep(&hive->closed, hive->mem, hive->node);
   if (hive->recheck_posted)
     return;
   hive->recheck.run = run_recheck;
@@ -246,10 +252,16 @@ static void tell_that_none_answers(op *o, const hv_peers *peers) {
 
 static void check_wait_peers(op *o, hv_node *node) {
   const hv_peers *peers = hv_node_peers(node);
+  const char *why;
+  hv_cause refused = hv_standing_refused(peers, &why);
   if (hv_peers_alive(peers) >= o->count) {
     hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
     hv_hive_free_op(o);
-  } else if (hv_peers_alive(peers) == 0 && hv_peers_none_answers(peers))
+  } else if (refused) {
+    hv_error error;
+    hv_fail_by(&error, HV_NOT_ADMITTED, refused, "cannot join the swarm: %s", why);
+    hv_hive_fail_op_by(o, error.status, error.cause, error.text);
+  } else if (hv_peers_alive(peers) == 0 && hv_standing_none_answers(peers))
     tell_that_none_answers(o, peers);
 }
 
@@ -493,64 +505,6 @@ hv_status hv_hive_receive(hv_hive *hive, hv_future **out) {
 
 /* ---- life ---- */
 
-/* Parses a list of strings, each with one address or several, separated by commas. Addresses of other transports are skipped with a
- * warning. */
-typedef struct parsed {
-  hv_target *targets;
-  size_t n;
-  hv_error foreign; /* what was skipped: " ADDRESS (cause), ADDRESS (cause)" */
-} parsed;
-
-static void skip(hv_hive *hive, hv_span text, parsed *out, const char *why) {
-  char quote[HV_QUOTE_MAX];
-  size_t used = strlen(out->foreign.text);
-  hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "address_skipped", "skipping an address: %s", why);
-  hv_span_quote(text, quote);
-  snprintf(out->foreign.text + used, sizeof out->foreign.text - used, "%s %s (its transport is not TCP)", used ? "," : "", quote);
-}
-
-static hv_status parse_one(hv_hive *hive, hv_span text, parsed *out, hv_error *err) {
-  hv_target *target = &out->targets[out->n];
-  hv_error why;
-  while (text.size && text.data[0] == ' ')
-    text.data++, text.size--;
-  while (text.size && text.data[text.size - 1] == ' ')
-    text.size--;
-  if (text.size == 0)
-    return HV_OK;
-  hv_status status = hv_addr_parse(text, &target->addr, &target->id, &why);
-  if (status == HV_UNSUPPORTED) {
-    skip(hive, text, out, why.text);
-    return HV_OK;
-  }
-  if (status != HV_OK)
-    return hv_fail_by(err, status, why.cause, "%s", why.text);
-  out->n++;
-  return HV_OK;
-}
-
-static hv_status parse_list(hv_hive *hive, const char *const *texts, size_t n, parsed *out, hv_error *err) {
-  size_t room = n;
-  for (size_t i = 0; i < n; i++)
-    for (const char *c = texts[i]; *c; c++)
-      room += *c == ',';
-  *out = (parsed){.targets = hv_mem_array(hive->mem, room, sizeof *out->targets)};
-  if (!out->targets)
-    return hv_fail(err, HV_NOMEM, "cannot start a node: no memory; raise the memory limit");
-  for (size_t i = 0; i < n; i++)
-    for (const char *from = texts[i];;) {
-      const char *comma = strchr(from, ',');
-      size_t size = comma ? (size_t)(comma - from) : strlen(from);
-      hv_status status = parse_one(hive, hv_span_of(from, size), out, err);
-      if (status != HV_OK)
-        return status;
-      if (!comma)
-        break;
-      from = comma + 1;
-    }
-  return HV_OK;
-}
-
 static hv_status make_identity(hv_hive *hive, const hv_hive_config *config, hv_error *err) {
   uint8_t seed[32];
   hv_random(seed, sizeof seed);
@@ -577,7 +531,7 @@ static hv_dht_config dht_settings(const hv_hive_dht_config *config) {
   };
 }
 
-static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const parsed *initial, hv_error *err) {
+static hv_status make_node(hv_hive *hive, const hv_hive_config *config, const hv_addresses *initial, hv_error *err) {
   hv_node_config node = {
       .me = *hv_identity_peer(hive->identity),
       .client_mode = config->client_mode,
@@ -605,7 +559,18 @@ static void ended(void *arg, const char *why) {
     hv_hive_fail_op(hive->ops, HV_CLOSED, why);
 }
 
-static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const parsed *listen, const parsed *initial, hv_error *err) {
+/* A list that the program has kept. One that cannot be used is no reason not to start. */
+static void take_denials(hv_hive *hive, hv_span list) {
+  hv_status status = hv_denials_take(hv_node_denials(hive->node), list);
+  if (status != HV_OK)
+    hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "denials_ignored", "ignoring a list of denials that was kept: %s",
+                 hv_status_text(status));
+  else
+    hv_closed_keep(&hive->closed, hive->mem, hive->node);
+}
+
+static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const hv_addresses *listen, const hv_addresses *initial,
+                          hv_error *err) {
   hv_addr addrs[HV_CARD_ADDRS_MAX] = {{.kind = HV_ADDR_IP4}}; /* 0.0.0.0, a free port */
   size_t n_addrs = config->client_mode ? 0 : 1;
   if (listen->n > HV_CARD_ADDRS_MAX)
@@ -616,7 +581,9 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
   for (size_t i = 0; i < listen->n; i++)
     addrs[i] = listen->targets[i].addr, n_addrs = i + 1;
 
-  hv_status status = make_identity(hive, config, err);
+  hv_status status = hv_closed_read(&hive->closed, hive->mem, config, err);
+  if (status == HV_OK)
+    status = make_identity(hive, config, err);
   if (status != HV_OK)
     return status;
   if (n_addrs && !config->keep_file_limit)
@@ -626,6 +593,7 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
       .log = hive->log,
       .identity = hive->identity,
       .insecure = config->insecure,
+      .credentials = hive->closed.credentials.signer ? &hive->closed.credentials : NULL,
       .listen = addrs,
       .n_listen = n_addrs,
       .pool_threads = config->pool_threads,
@@ -640,13 +608,15 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const par
     announces(hive, hive->n_announce ? hive->announce : first, hive->n_announce ? hive->n_announce : n, &(hv_addr){0});
     status = make_node(hive, config, initial, err);
   }
+  if (status == HV_OK && config->denials.size)
+    take_denials(hive, config->denials);
   if (status == HV_OK)
     status = hv_loop_run(hive->loop, &(hv_core){hive->node, hv_node_step}, err);
   return status;
 }
 
 /* A list of which nothing can ever be dialled is refused; else what was skipped is told if the others do not answer. */
-static hv_status check_initial(hv_hive *hive, const parsed *initial, hv_error *err) {
+static hv_status check_initial(hv_hive *hive, const hv_addresses *initial, hv_error *err) {
   hive->foreign = initial->foreign;
   if (initial->n || !initial->foreign.text[0])
     return HV_OK;
@@ -655,7 +625,7 @@ static hv_status check_initial(hv_hive *hive, const parsed *initial, hv_error *e
                     initial->foreign.text);
 }
 
-static hv_status set_announce(hv_hive *hive, const parsed *announce, hv_error *err) {
+static hv_status set_announce(hv_hive *hive, const hv_addresses *announce, hv_error *err) {
   if (announce->n > HV_CARD_ADDRS_MAX)
     return hv_fail(err, HV_TOO_LARGE, "cannot announce %zu addresses: the limit is %d; give fewer", announce->n, HV_CARD_ADDRS_MAX);
   for (size_t i = 0; i < announce->n; i++) {
@@ -688,6 +658,7 @@ static void free_hive(hv_hive *hive) {
   hv_node_free(hive->node);
   hv_loop_free(hive->loop);
   hv_identity_free(hive->identity);
+  hv_closed_fini(&hive->closed);
   hv_log_free(hive->log);
   release_insides(hive->insides);
   pthread_mutex_destroy(&hive->stopping);
@@ -715,7 +686,8 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   pthread_mutex_init(&hive->stopping, NULL);
   pthread_mutex_init(&hive->addrs_lock, NULL);
   hv_opening_init(&hive->opening);
-  parsed listen = {0}, announce = {0}, initial = {0};
+  hv_closed_init(&hive->closed);
+  hv_addresses listen = {0}, announce = {0}, initial = {0};
   hive->log = hv_log_new(mem, LOG_RECORDS, config->log_level);
   hive->insides = hv_mem_zalloc(mem, sizeof *hive->insides);
   if (hive->insides) {
@@ -725,11 +697,11 @@ hv_status hv_hive_start(const hv_hive_config *config, hv_hive **out, hv_error *e
   hv_status status =
       hive->log && hive->insides ? HV_OK : hv_fail(err, HV_NOMEM, "cannot start a node: no memory; raise the memory limit");
   if (status == HV_OK)
-    status = parse_list(hive, config->listen, config->n_listen, &listen, err);
+    status = hv_addresses_read(mem, hive->log, config->listen, config->n_listen, &listen, err);
   if (status == HV_OK)
-    status = parse_list(hive, config->announce, config->n_announce, &announce, err);
+    status = hv_addresses_read(mem, hive->log, config->announce, config->n_announce, &announce, err);
   if (status == HV_OK)
-    status = parse_list(hive, config->initial_peers, config->n_initial_peers, &initial, err);
+    status = hv_addresses_read(mem, hive->log, config->initial_peers, config->n_initial_peers, &initial, err);
   if (status == HV_OK)
     status = check_initial(hive, &initial, err);
   if (status == HV_OK)
@@ -782,6 +754,32 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max) {
   if (is_mine)
     pthread_mutex_unlock(&hive->addrs_lock);
   return n;
+}
+
+int hv_hive_refused(hv_hive *hive, hv_cause *cause, char out[HV_MSG_TEXT_MAX]) {
+  return hv_hive_usable(hive) == HV_OK && hv_closed_refused(&hive->closed, cause, out);
+}
+
+size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, size_t *told) {
+  *told = 0;
+  return hv_hive_usable(hive) == HV_OK ? hv_closed_denials(&hive->closed, out, max, told) : 0;
+}
+
+void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]) {
+  hv_membership_print(&hive->closed.credentials.admission.me, out);
+}
+
+size_t hv_hive_proof(const hv_hive *hive, uint8_t out[HV_PROOF_MAX]) {
+  size_t size = 0;
+  int is_closed = hive->closed.credentials.signer != NULL;
+  return is_closed && hv_proof_make(&hive->closed.credentials, hv_hive_peer(hive), out, &size) == HV_OK ? size : 0;
+}
+
+void hv_hive_proved(const hv_hive *hive, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]) {
+  hv_membership shown = {0};
+  if (hive->closed.credentials.signer)
+    hv_proof_check(proof, peer, &hive->closed.credentials.admission.swarm, &shown);
+  hv_membership_print(&shown, out);
 }
 
 int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen) {

@@ -10,6 +10,7 @@
 #define HV_NET_SIM_H
 
 #include "core/env.h"
+#include "core/peers/admission.h"
 #include "core/versions.h"
 
 #define HV_SIM_ANY SIZE_MAX /* in place of a node's number: every node */
@@ -66,6 +67,7 @@ typedef struct hv_sim_home {
 } hv_sim_home;
 
 enum { HV_SIM_HOMES_MAX = 65535 };
+#define HV_SIM_UNIX_S 1700000000 /* the seconds since 1970 at the beginning, by a clock without skew */
 
 /* Adds a home; *home is its number, from 1. HV_NOMEM. */
 hv_status hv_sim_add_home(hv_sim *sim, const hv_sim_home *rules, size_t *home);
@@ -81,16 +83,17 @@ hv_status hv_sim_reaches(hv_sim *sim, size_t from, const hv_addr *addr, size_t *
 typedef struct hv_sim_node_config {
   hv_status (*make)(hv_env *env, void *arg, hv_core *out); /* creates the core, at each start; not called in a step */
   void (*free)(void *self);
-  void *arg;            /* of make; borrowed until hv_sim_free */
-  int client_mode;      /* other nodes cannot dial it */
-  uint32_t network;     /* 0: its address is private; else it is public, in the network of this number */
-  size_t home;          /* number of the home where it is, with `network` 0; 0: none */
-  int64_t skew_us;      /* by which its clock is ahead; negative: behind; at most 100 hours */
-  int32_t drift_ppm;    /* by which its clock runs too fast, in millionths; negative: too slow */
-  uint64_t up_rate;     /* bytes per second to all other nodes together; 0: no limit */
-  uint64_t down_rate;   /* the same, from all other nodes */
-  size_t memory;        /* limit of its core's account, in bytes; 0: none */
-  hv_versions versions; /* of the protocol that it speaks; zeros: those of this code */
+  void *arg;                     /* of make; borrowed until hv_sim_free */
+  int client_mode;               /* other nodes cannot dial it */
+  uint32_t network;              /* 0: its address is private; else it is public, in the network of this number */
+  size_t home;                   /* number of the home where it is, with `network` 0; 0: none */
+  int64_t skew_us;               /* by which its clock is ahead; negative: behind; at most 100 hours */
+  int32_t drift_ppm;             /* by which its clock runs too fast, in millionths; negative: too slow */
+  uint64_t up_rate;              /* bytes per second to all other nodes together; 0: no limit */
+  uint64_t down_rate;            /* the same, from all other nodes */
+  size_t memory;                 /* limit of its core's account, in bytes; 0: none */
+  hv_versions versions;          /* of the protocol that it speaks; zeros: those of this code */
+  const hv_admission *admission; /* of a member of a closed swarm, without denials; copied. NULL: the swarm is open */
 } hv_sim_node_config;
 
 /* Adds a node and starts it: START is its first event, at the present time. HV_NOMEM, HV_INVALID (skew, drift, versions or home),

@@ -146,7 +146,8 @@ static int may_go(sim_call *c, hv_status nobody) {
   uint64_t back = sim->now + sim_delay_us(sim, c->from->index, c->to->index) + sim_delay_us(sim, c->to->index, c->from->index);
   if (sim_blocked(sim, c->from->index, c->to->index))
     return 0;
-  if (c->to->life == SIM_DEAD || !hv_peer_is_known(id) || hv_peer_equal(id, &c->to->id))
+  int is_meant = (!hv_peer_is_known(id) || hv_peer_equal(id, &c->to->id)) && !sim_apart(c->from, c->to);
+  if (c->to->life == SIM_DEAD || is_meant)
     return 1;
   if (!c->to->paused && !sim_blocked(sim, c->to->index, c->from->index))
     sim_call_end_at(c, back, HV_DENIED, "another peer answers at that address");
@@ -419,6 +420,10 @@ static void request_arrives(sim_node *node, sim_packet *packet) {
     return; /* the caller gets a timeout */
   if (sim->nodes[packet->from]->life != SIM_DEAD)
     sim_connected(sim, pair);
+  if (sim_apart(node, sim->nodes[packet->from])) {
+    refuse(node, packet, HV_NOT_ADMITTED, &(hv_versions){0});
+    return;
+  }
   hv_wire_msg wire;
   hv_status status =
       hv_wire_read(hv_span_of(packet->blob->bytes, packet->blob->size), &node->spoken.mine, node->mem, HV_WIRE_BUDGET, &wire);

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#define CLOCK_START_US UINT64_C(1000000000000) /* above 0, because skew may be negative */
-
 uint64_t sim_random(uint64_t *state) { /* splitmix64 (Steele, Lea, Flood 2014) */
   uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
   z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -29,7 +27,7 @@ void sim_fill_random(uint64_t *state, uint8_t *out, size_t size) {
 uint64_t sim_local_us(const sim_node *node, uint64_t time_us) {
   int64_t drift =
       (int64_t)(time_us / 1000000) * node->config.drift_ppm + (int64_t)(time_us % 1000000) * node->config.drift_ppm / 1000000;
-  return CLOCK_START_US + (uint64_t)node->config.skew_us + time_us + (uint64_t)drift;
+  return SIM_CLOCK_START_US + (uint64_t)node->config.skew_us + time_us + (uint64_t)drift;
 }
 
 uint64_t sim_after_us(const sim_node *node, uint64_t delay_us) {

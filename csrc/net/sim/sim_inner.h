@@ -1,10 +1,10 @@
 /* The state of a simulated network, shared by the sim*.c files: event queue, nodes, links, calls, streams.
  *
  * Room: net; private to net/sim. net/sim/sim.h is the contract.
- * Files, each of which calls only those before it: sim_clock.c, sim_narrate.c, sim_heap.c, sim_nat.c, sim_step.c, sim_link.c,
- * sim_home.c, sim_call.c, sim_stream.c, sim_node.c, sim.c. sim_step.c ends a node through hv_sim.crash, because a node's end
- * reaches all of them. Owner: ownership is as in sim.h. The memory of each struct here is charged to the account of the sim.
- * Thread: one.
+ * Files, each of which calls only those before it: sim_clock.c, sim_closed.c, sim_narrate.c, sim_heap.c, sim_nat.c, sim_step.c,
+ * sim_link.c, sim_home.c, sim_call.c, sim_stream.c, sim_node.c, sim.c. sim_step.c ends a node through hv_sim.crash, because a
+ * node's end reaches all of them. Owner: ownership is as in sim.h. The memory of each struct here is charged to the account of the
+ * sim. Thread: one.
  */
 #ifndef HV_NET_SIM_INNER_H
 #define HV_NET_SIM_INNER_H
@@ -108,7 +108,9 @@ struct sim_node {
   hv_sim_node_config config;
   hv_core core; /* self is NULL while dead */
   hv_mem *mem;
-  hv_identity *identity; /* NULL without real cryptography */
+  hv_identity *identity;  /* NULL without real cryptography */
+  hv_admission admission; /* of config, with its list of denials */
+  uint8_t *denials;       /* the bytes of that list; they survive a restart, like a file. NULL: none */
   hv_peer_id id;
   uint32_t index;
   uint32_t lives; /* number of starts so far */
@@ -141,6 +143,7 @@ void sim_node_free(sim_node *node);
 
 /* ---- clocks and random numbers (sim_clock.c) ---- */
 
+#define SIM_CLOCK_START_US UINT64_C(1000000000000) /* of a node's clock without skew; above 0, because skew may be negative */
 /* A node's own clock, with its skew and drift, at a moment of virtual time; in us. */
 uint64_t sim_local_us(const sim_node *node, uint64_t time_us);
 /* The virtual time at which a node's own clock has advanced by delay_us. */
@@ -148,6 +151,11 @@ uint64_t sim_after_us(const sim_node *node, uint64_t delay_us);
 uint64_t sim_random(uint64_t *state);
 void sim_fill_random(uint64_t *state, uint8_t *out, size_t size);
 uint64_t sim_hash_mix(uint64_t a, uint64_t b);
+
+/* ---- closed swarms (sim_closed.c) ---- */
+
+/* Why a node does not admit another one, which proves what its own admission says. HV_CAUSE_OTHER: it does. */
+hv_cause sim_apart(const sim_node *node, const sim_node *other);
 
 /* ---- lines for hv_sim_config.say (sim_narrate.c) ---- */
 

@@ -77,6 +77,25 @@ static void env_forget(hv_env *env, const hv_target *to) {
     sim_disconnect(node->sim, pair);
 }
 
+static hv_status env_deny(hv_env *env, hv_span list) {
+  sim_node *node = node_of(env);
+  uint8_t *copy = node->life == SIM_DEAD ? NULL : hv_mem_alloc(node->sim->mem, list.size);
+  if (!copy)
+    return node->life == SIM_DEAD ? HV_CLOSED : HV_NOMEM;
+  memcpy(copy, list.data, list.size);
+  hv_mem_free(node->denials);
+  node->denials = copy;
+  node->admission.denials = hv_span_of(copy, list.size);
+  for (size_t i = 0; i < node->sim->n_nodes; i++) {
+    sim_node *other = node->sim->nodes[i];
+    if (other != node && sim_apart(node, other) == HV_CAUSE_DENIED) {
+      sim_calls_forget(node, other);
+      sim_streams_forget(node, other);
+    }
+  }
+  return HV_OK;
+}
+
 /* ---- cryptography: real, or a fast replacement keyed by the sim's secret ---- */
 
 static hv_peer_id identity_of(hv_sim *sim, uint32_t node) {
@@ -316,6 +335,8 @@ static void fill_env(sim_node *node) {
       .mem = node->mem,
       .log = node->sim->log,
       .spoken = &node->spoken,
+      .admission = node->config.admission ? &node->admission : NULL,
+      .deny = env_deny,
       .now_us = env_now,
       .random = env_random,
       .timer_set = env_timer_set,
@@ -341,6 +362,7 @@ static void fill_env(sim_node *node) {
 void sim_node_free(sim_node *node) {
   hv_mem_free(node->out_link);
   hv_mem_free(node->in_link);
+  hv_mem_free(node->denials);
   hv_identity_free(node->identity);
   hv_spoken_fini(&node->spoken);
   hv_mem_drop(node->mem);
@@ -353,6 +375,8 @@ static sim_node *new_node(hv_sim *sim, const hv_sim_node_config *config) {
     return NULL;
   node->sim = sim;
   node->config = *config;
+  if (config->admission)
+    node->admission = *config->admission;
   node->index = (uint32_t)sim->n_nodes;
   node->last_command = &node->commands;
   node->id = identity_of(sim, node->index);

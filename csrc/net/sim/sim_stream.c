@@ -370,8 +370,8 @@ static int may_open(sim_end *end, const hv_target *to, hv_status nobody) {
   hv_sim *sim = world(end);
   sim_node *there = other(end)->node;
   if (nobody == HV_OK) {
-    if (there->life == SIM_DEAD || !hv_peer_is_known(&to->id) || hv_peer_equal(&to->id, &there->id) ||
-        sim_blocked(sim, end->node->index, there->index))
+    int is_meant = (!hv_peer_is_known(&to->id) || hv_peer_equal(&to->id, &there->id)) && !sim_apart(end->node, there);
+    if (there->life == SIM_DEAD || is_meant || sim_blocked(sim, end->node->index, there->index))
       return 1;
     close_at(end, sim->now + sim_delay_us(sim, end->node->index, there->index) + sim_delay_us(sim, there->index, end->node->index),
              HV_DENIED, "another peer answers at that address");
@@ -644,9 +644,10 @@ static void opened(sim_end *end, hv_event *event, uint64_t content) {
   event->stream->network = hv_contact_network(&from);
   event->peer = event->stream->peer;
   end->both->opened = 1;
-  if (!sim_deliver(end->node, event, content) || end->pub->on)
+  int apart = sim_apart(end->node, other(end)->node) != HV_CAUSE_OTHER;
+  if (!apart && (!sim_deliver(end->node, event, content) || end->pub->on))
     return;
-  turn_away(other(end), HV_REFUSED, "the peer refused the stream");
+  turn_away(other(end), apart ? HV_NOT_ADMITTED : HV_REFUSED, apart ? "not admitted" : "the peer refused the stream");
   bury(end);
 }
 

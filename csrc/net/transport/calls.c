@@ -40,7 +40,8 @@ static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char 
     return HV_DENIED;
   }
   *cause = HV_CAUSE_OTHER_PEER; /* applies if it is denied */
-  return hv_link_meet(a->link, peer, text);
+  hv_status status = hv_link_meet(a->link, peer, text);
+  return status == HV_OK ? hv_link_judge_called(a->link, a->rpc, cause, text) : status;
 }
 
 /* The peer answered, or refused, with the versions that it speaks. They may have none in common with this node's. */
@@ -392,6 +393,15 @@ static void leave(visit *v, hv_grpc_message *answer, hv_status status, const cha
     answered(&v->op, 0);
 }
 
+/* The caller is no member of this closed swarm. */
+static void turn_away(visit *v, hv_cause cause, const hv_membership *shown) {
+  char text[HV_MSG_TEXT_MAX];
+  hv_callers_leave(&v->loop->callers, &v->slip);
+  hv_admission_refuse(cause, shown, hv_clock_unix_s(), text);
+  hv_grpc_call_say_cause(v->rpc, cause);
+  leave(v, NULL, HV_NOT_ADMITTED, text);
+}
+
 static void refuse(visit *v, hv_status status, const char *text) {
   leave(v, NULL, status, text);
 }
@@ -444,6 +454,12 @@ static void accepted(hv_grpc_op *op, int ok) {
   if (!hv_calls_admit(loop, &v->slip, &v->request.peer, &v->request.from) || !take(v, HV_CALLER_CALLS, 1)) {
     hv_callers_leave(&loop->callers, &v->slip);
     refuse(v, HV_BUSY, "too many calls are under way: try again later");
+    return;
+  }
+  hv_membership shown;
+  hv_cause apart = hv_link_judge(loop, v->rpc, &shown);
+  if (apart) {
+    turn_away(v, apart, &shown);
     return;
   }
   if (v->method == HV_GRPC_OTHER) {
@@ -541,6 +557,22 @@ void hv_calls_tick(hv_loop *loop) {
   count_late(loop);
   cancel_older(loop, &loop->greeting, loop->greeting_us);
   cancel_older(loop, &loop->answering, loop->answer_us);
+}
+
+static void deny(hv_loop *loop, const hv_ring *ring) {
+  hv_membership shown;
+  for (hv_ring *at = ring->next; at != ring; at = at->next) {
+    visit *v = HV_HOLDER(visit, ring, at);
+    if (!hv_link_judge(loop, v->rpc, &shown))
+      continue;
+    hv_door_end(loop->door, &v->request.from);
+    hv_grpc_call_cancel(v->rpc);
+  }
+}
+
+void hv_calls_deny(hv_loop *loop) {
+  deny(loop, &loop->greeting);
+  deny(loop, &loop->answering);
 }
 
 void hv_calls_end(hv_loop *loop) {

@@ -13,7 +13,6 @@
 #include <grpc/support/alloc.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Without TLS a caller's claim stands in "user-agent", which HPACK sends once for each connection; the answering side is asked for
@@ -23,6 +22,7 @@
 #define WHO_KEY "hv-who"
 #define PEER_KEY "hv-peer"
 #define STATUS_KEY "hv-status"
+#define CAUSE_KEY "hv-cause"
 #define LANE_KEY "hv-lane-bin"
 
 enum { LINGER_MS = 500, HELLO_META = 2 };
@@ -35,6 +35,7 @@ struct hv_grpc {
   hv_mem *trusts;     /* an account of their own: gRPC may hold a verifier until a reconnect would have been due */
   atomic_size_t lent; /* payloads that gRPC holds */
   int insecure;
+  const hv_admission *admission; /* NULL: the swarm is open */
   grpc_completion_queue *cq;
   grpc_tls_certificate_provider *provider;
   grpc_resource_quota *quota;
@@ -64,6 +65,7 @@ struct hv_grpc_call {
   grpc_call *call;
   int server, hello_sent, broken, claims; /* claims: says who it is, or asks for it */
   int has_lane;
+  hv_cause cause; /* of a refusal */
   hv_grpc_lane lane;
   grpc_metadata_array in_meta, end_meta;
   grpc_call_details other; /* incoming, of another method: its name */
@@ -102,7 +104,13 @@ static const grpc_slice *find_meta(const grpc_metadata_array *meta, const char *
 }
 
 hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out) {
+  return hv_grpc_call_membership(call, out, NULL);
+}
+
+hv_status hv_grpc_call_membership(hv_grpc_call *call, hv_peer_id *out, hv_membership *shown) {
   hv_grpc *grpc = call->grpc;
+  if (shown)
+    *shown = (hv_membership){0};
   if (grpc->insecure) {
     const grpc_slice *claim = find_meta(&call->in_meta, call->server ? CLAIM_KEY : PEER_KEY);
     hv_span text = claim ? span_of(claim) : hv_span_of("", 0);
@@ -118,7 +126,8 @@ hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out) {
   grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
   hv_status status =
-      pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length), out) : HV_NOT_FOUND;
+      pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length), grpc->admission, out, shown)
+          : HV_NOT_FOUND;
   grpc_auth_context_release(context);
   return status;
 }
@@ -167,13 +176,8 @@ static void server_stopped(hv_grpc_op *op, int ok) {
   HV_HOLDER(hv_grpc, served, op)->stopped = 1;
 }
 
-int hv_grpc_orphaned(const char *folder) {
-  struct stat tasks; /* one folder for each thread, beside "." and ".." */
-  hv_grpc_tls_hush();
-  return grpc_is_initialized() && (stat(folder, &tasks) != 0 || tasks.st_nlink <= 3);
-}
-
-hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err) {
+hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials, int insecure, hv_grpc **out,
+                      hv_error *err) {
   hv_grpc *grpc = hv_mem_zalloc(mem, sizeof *grpc);
   hv_mem *trusts = hv_mem_new(NULL, HV_MEM_UNLIMITED);
   if (!grpc || !trusts) {
@@ -187,10 +191,11 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv
   grpc->mem = mem;
   grpc->trusts = trusts;
   grpc->insecure = insecure;
+  grpc->admission = credentials ? &credentials->admission : NULL;
   atomic_init(&grpc->refs, 1);
   atomic_init(&grpc->lent, 0);
   atomic_init(&grpc->ringing, 0);
-  hv_status status = insecure ? HV_OK : hv_grpc_tls_provider(mem, identity, &grpc->provider);
+  hv_status status = insecure ? HV_OK : hv_grpc_tls_provider(mem, identity, credentials, &grpc->provider);
   if (status != HV_OK) {
     grpc_shutdown();
     hv_mem_drop(trusts);
@@ -229,7 +234,7 @@ static hv_status make_server(hv_grpc *grpc) {
   if (grpc->insecure) {
     grpc->server_credentials = grpc_insecure_server_credentials_create();
   } else {
-    hv_trust *trust = hv_trust_new(grpc->trusts, NULL);
+    hv_trust *trust = hv_trust_new(grpc->trusts, NULL, NULL); /* callers are judged at their calls */
     grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
     hv_trust_release(trust);
     if (!options)
@@ -350,7 +355,7 @@ hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channe
     return HV_INVALID;
   snprintf(target, sizeof target, "%s%s", scheme, hv_addr_print_short(&to->addr, where));
   hv_grpc_channel *channel = hv_mem_zalloc(grpc->mem, sizeof *channel);
-  hv_trust *trust = channel && !grpc->insecure ? hv_trust_new(grpc->trusts, to) : NULL;
+  hv_trust *trust = channel && !grpc->insecure ? hv_trust_new(grpc->trusts, to, grpc->admission) : NULL;
   grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
   if (!channel || (!options && !grpc->insecure)) {
     hv_trust_release(trust);
@@ -595,7 +600,9 @@ int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status s
                         hv_grpc_op *op) {
   grpc_op ops[4] = {0}, *at = ops;
   grpc_metadata meta[HELLO_META],
-      refusal = {.key = grpc_slice_from_static_string(STATUS_KEY), .value = grpc_slice_from_static_string(hv_status_name(status))};
+      refusal[] = {
+          {.key = grpc_slice_from_static_string(STATUS_KEY), .value = grpc_slice_from_static_string(hv_status_name(status))},
+          {.key = grpc_slice_from_static_string(CAUSE_KEY), .value = grpc_slice_from_static_string(hv_cause_name(call->cause))}};
   char clean[HV_MSG_TEXT_MAX + 1];
   copy_text(clean, sizeof clean, text, strlen(text));
   grpc_slice details = grpc_slice_from_copied_string(clean);
@@ -605,14 +612,18 @@ int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status s
                                             : status == HV_UNSUPPORTED ? GRPC_STATUS_UNIMPLEMENTED
                                                                        : GRPC_STATUS_FAILED_PRECONDITION;
   at->data.send_status_from_server.status_details = &details;
-  at->data.send_status_from_server.trailing_metadata_count = status != HV_OK;
-  at++->data.send_status_from_server.trailing_metadata = &refusal;
+  at->data.send_status_from_server.trailing_metadata_count = status == HV_OK ? 0 : call->cause ? 2 : 1;
+  at++->data.send_status_from_server.trailing_metadata = refusal;
   if (with_close)
     at = add_end(call, at);
   int started = start(call, ops, at, op);
   grpc_slice_unref(details);
   hv_grpc_message_free(answer);
   return started;
+}
+
+void hv_grpc_call_say_cause(hv_grpc_call *call, hv_cause cause) {
+  call->cause = cause;
 }
 
 int hv_grpc_call_send(hv_grpc_call *call, hv_grpc_message *message, int last, hv_grpc_op *op) {
@@ -745,12 +756,23 @@ static hv_status refusal_of(const hv_grpc_call *call) {
   return HV_OK;
 }
 
+/* The cause of a refusal, which older peers do not send. */
+static hv_cause cause_of(const hv_grpc_call *call) {
+  const grpc_slice *name = find_meta(&call->end_meta, CAUSE_KEY);
+  for (hv_cause cause = HV_CAUSE_OTHER + 1; name && cause < HV_CAUSE_COUNT; cause++)
+    if (grpc_slice_str_cmp(*name, hv_cause_name(cause)) == 0)
+      return cause;
+  return HV_CAUSE_OTHER;
+}
+
 hv_status hv_grpc_call_result(hv_grpc_call *call, hv_cause *cause, char text[HV_GRPC_TEXT_MAX]) {
   *cause = HV_CAUSE_OTHER;
   if (call->code == GRPC_STATUS_OK)
     return HV_OK;
   copy_text(text, HV_GRPC_TEXT_MAX, (const char *)GRPC_SLICE_START_PTR(call->details), GRPC_SLICE_LENGTH(call->details));
   hv_status refusal = refusal_of(call);
+  if (refusal == HV_NOT_ADMITTED)
+    *cause = cause_of(call);
   if (refusal != HV_OK)
     return refusal;
   switch (call->code) {

@@ -12,6 +12,7 @@
 
 #include "core/env.h"
 #include "net/identity.h"
+#include "net/invitation.h"
 #include "net/transport/trust.h"
 
 #define HV_GRPC_MESSAGE_MAX (4 + HV_BULK_HEADER_MAX + HV_BULK_PAYLOAD_MAX)
@@ -42,8 +43,10 @@ typedef enum hv_grpc_method { HV_GRPC_CALL, HV_GRPC_BULK, HV_GRPC_METHODS, HV_GR
  */
 int hv_grpc_orphaned(const char *folder);
 
-/* insecure: without TLS. mem and identity are borrowed; mem must outlive every received payload. HV_NOMEM, HV_CRYPTO. */
-hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, int insecure, hv_grpc **out, hv_error *err);
+/* credentials: of a member of a closed swarm; NULL: the swarm is open. insecure: without TLS, so only in an open swarm. mem,
+ * identity and credentials are borrowed; mem must outlive every received payload. HV_NOMEM, HV_CRYPTO. */
+hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials, int insecure, hv_grpc **out,
+                      hv_error *err);
 
 /* Makes the server, which listens on nothing: connections are given to it. HV_NOMEM; HV_UNSUPPORTED: by this gRPC none can be. */
 hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err);
@@ -111,6 +114,9 @@ int hv_grpc_call_ask(hv_grpc_call *call, hv_grpc_message *request, hv_grpc_op *o
 int hv_grpc_call_finish(hv_grpc_call *call, hv_grpc_message *answer, hv_status status, const char *text, int with_close,
                         hv_grpc_op *op);
 
+/* Incoming: the cause of a refusal, which hv_grpc_call_finish sends beside the status. */
+void hv_grpc_call_say_cause(hv_grpc_call *call, hv_cause cause);
+
 /* hv_grpc_call_send sends a message, which it takes; if `message` is NULL, it sends the initial metadata only. If `last` is true,
  * it also half-closes the call, which only an outgoing call may do. hv_grpc_call_recv receives the next message. One send and one
  * receive may be under way at a time. */
@@ -133,6 +139,8 @@ hv_payload *hv_grpc_call_payload(hv_grpc_call *call, size_t skip, void (*release
 /* The identity of the other side. Outgoing: known after its initial metadata or the end of a unary call. Incoming: at once.
  * HV_DENIED: not valid; HV_NOT_FOUND: it sent none. */
 hv_status hv_grpc_call_peer(hv_grpc_call *call, hv_peer_id *out);
+/* The same, and the membership in this node's closed swarm that it proves. */
+hv_status hv_grpc_call_membership(hv_grpc_call *call, hv_peer_id *out, hv_membership *shown);
 void hv_grpc_call_from(hv_grpc_call *call, hv_addr *out); /* the other side's address; HV_ADDR_NONE: not known */
 
 /* The result of an outgoing call: HV_OK, or a status with its cause (or HV_CAUSE_OTHER) and a text. The status and text of a

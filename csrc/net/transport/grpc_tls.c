@@ -1,6 +1,7 @@
 #include "net/transport/grpc_tls.h"
 
 #include "net/clock.h"
+#include "net/transport/grpc.h"
 #include "net/transport/handover.h"
 
 #include <grpc/support/log.h>
@@ -8,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { CERTIFICATE_DAYS = 3650 };
 
@@ -32,6 +34,12 @@ void hv_grpc_tls_hush(void) {
     gpr_set_log_verbosity((gpr_log_severity)(GPR_LOG_SEVERITY_ERROR + 1));
 }
 
+int hv_grpc_orphaned(const char *folder) {
+  struct stat tasks; /* one folder for each thread, beside "." and ".." */
+  hv_grpc_tls_hush();
+  return grpc_is_initialized() && (stat(folder, &tasks) != 0 || tasks.st_nlink <= 3);
+}
+
 static grpc_tls_certificate_provider *provider_of(grpc_tls_identity_pairs *pairs) {
   if (grpc_tls_certificate_provider_static_data_create)
     return grpc_tls_certificate_provider_static_data_create(NULL, pairs);
@@ -53,9 +61,15 @@ static void show(grpc_tls_credentials_options *options, grpc_tls_certificate_pro
 
 /* ---- what we show ---- */
 
-hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, grpc_tls_certificate_provider **out) {
+hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials,
+                               grpc_tls_certificate_provider **out) {
   char *certificate = NULL, *key = NULL;
-  hv_status status = hv_identity_certificate(identity, mem, hv_clock_unix_s(), CERTIFICATE_DAYS, &certificate, &key);
+  uint8_t proof[HV_PROOF_MAX];
+  size_t size = 0;
+  hv_status status = credentials ? hv_proof_make(credentials, hv_identity_peer(identity), proof, &size) : HV_OK;
+  if (status == HV_OK)
+    status = hv_identity_certificate_with(identity, mem, hv_span_of(proof, size), hv_clock_unix_s(), CERTIFICATE_DAYS, &certificate,
+                                          &key);
   if (status != HV_OK)
     return status;
   grpc_tls_identity_pairs *pairs = grpc_tls_identity_pairs_create();

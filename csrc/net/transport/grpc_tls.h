@@ -7,6 +7,7 @@
 #define HV_NET_GRPC_TLS_H
 
 #include "net/identity.h"
+#include "net/invitation.h"
 #include "net/transport/trust.h"
 
 #include <grpc/grpc.h>
@@ -20,8 +21,10 @@
  * loaded. */
 void hv_grpc_tls_hush(void);
 
-/* gRPC's provider of a certificate for this identity. The caller releases it. HV_NOMEM, HV_CRYPTO. */
-hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, grpc_tls_certificate_provider **out);
+/* gRPC's provider of a certificate for this identity, with the proof that it is a member of a closed swarm (credentials NULL: of
+ * none). The caller releases it. HV_NOMEM, HV_CRYPTO. */
+hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials,
+                               grpc_tls_certificate_provider **out);
 
 /* gRPC's TLS options: send the provider's certificate and check the peer's with trust, to which they hold a reference. mem must
  * outlive all channels and servers with these options. NULL: no memory, or trust is NULL. */

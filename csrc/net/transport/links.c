@@ -179,6 +179,30 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
   return HV_OK;
 }
 
+hv_cause hv_link_judge(hv_loop *loop, hv_grpc_call *rpc, hv_membership *shown) {
+  hv_peer_id peer = {{0}};
+  *shown = (hv_membership){0};
+  if (!loop->env.admission)
+    return HV_CAUSE_OTHER;
+  if (hv_grpc_call_membership(rpc, &peer, shown) != HV_OK)
+    *shown = (hv_membership){0};
+  return hv_admission_judge(loop->env.admission, &peer, shown, hv_clock_unix_s());
+}
+
+hv_status hv_link_judge_called(hv_link *link, hv_grpc_call *rpc, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
+  char where[HV_ADDR_TEXT_MAX];
+  hv_membership shown;
+  if (!link->loop->env.admission)
+    return HV_OK;
+  hv_cause apart = hv_link_judge(link->loop, rpc, &shown);
+  link->shown = shown;
+  if (!apart)
+    return HV_OK;
+  *cause = apart;
+  hv_admission_explain(apart, hv_addr_print_short(&link->to.addr, where), &shown, hv_clock_unix_s(), text);
+  return HV_DENIED; /* as if another peer answered: the one that was meant is not there */
+}
+
 void hv_link_measure(hv_link *link, hv_grpc_call *call) {
   enum {
     SAMPLE = 2000,
@@ -264,6 +288,15 @@ void hv_links_forget(hv_loop *loop, const hv_target *to) {
     next = at->next;
     hv_link *link = HV_HOLDER(hv_link, all, at);
     if (!to || concerns(link, to))
+      drop(link);
+  }
+}
+
+void hv_links_deny(hv_loop *loop) {
+  for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
+    next = at->next;
+    hv_link *link = HV_HOLDER(hv_link, all, at);
+    if (link->shown.kind && hv_admission_judge(loop->env.admission, &link->met, &link->shown, hv_clock_unix_s()))
       drop(link);
   }
 }

@@ -63,6 +63,21 @@ static void env_forget(hv_env *env, const hv_target *to) {
     hv_streams_cancel_peer(loop, &to->id);
 }
 
+static hv_status env_deny(hv_env *env, hv_span list) {
+  hv_loop *loop = env->world;
+  uint8_t *copy = hv_mem_alloc(loop->mem, list.size);
+  if (!copy)
+    return HV_NOMEM;
+  memcpy(copy, list.data, list.size);
+  hv_mem_free(loop->denials);
+  loop->denials = copy;
+  loop->admission.denials = hv_span_of(copy, list.size);
+  hv_links_deny(loop);
+  hv_calls_deny(loop);
+  hv_streams_deny(loop);
+  return HV_OK;
+}
+
 static void env_sha256(hv_env *env, hv_span bytes, hv_hash *out) {
   (void)env;
   hv_identity_sha256(bytes, out);
@@ -134,6 +149,7 @@ static void fill_env(hv_loop *loop) {
       .mem = loop->mem,
       .log = loop->log,
       .spoken = &loop->spoken,
+      .admission = loop->credentials ? &loop->admission : NULL,
       .now_us = env_now,
       .random = env_random,
       .timer_set = env_timer_set,
@@ -150,6 +166,7 @@ static void fill_env(hv_loop *loop) {
       .work = env_work,
       .stopped = env_stopped,
       .forget = env_forget,
+      .deny = env_deny,
       .sha256 = env_sha256,
       .sign = env_sign,
       .verify = env_verify,
@@ -164,6 +181,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->log = config->log;
   loop->identity = config->identity;
   loop->insecure = config->insecure;
+  loop->credentials = config->credentials;
   loop->ended = config->ended;
   loop->arg = config->arg;
   loop->greeting_us = (config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS) * (uint64_t)1000;
@@ -182,6 +200,8 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
                       &loop->answering, &loop->streams_greeting, &loop->streams_open};
   for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
     hv_ring_init(rings[i]);
+  if (loop->credentials)
+    loop->admission = loop->credentials->admission;
   fill_env(loop);
   hv_roam_init(&loop->roam);
   hv_status status = hv_spoken_init(&loop->spoken, loop->mem, &config->versions);
@@ -189,7 +209,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
     hv_fail(err, status, "cannot start a node: versions %u to %u of the protocol are no range; use 1 or more, the lowest first",
             config->versions.lowest, config->versions.highest);
   if (status == HV_OK)
-    status = hv_grpc_new(loop->mem, loop->identity, loop->insecure, &loop->grpc, err);
+    status = hv_grpc_new(loop->mem, loop->identity, loop->credentials, loop->insecure, &loop->grpc, err);
   if (status == HV_OK)
     status = make_door(loop, config, err);
   if (status == HV_OK)
@@ -408,6 +428,7 @@ void hv_loop_free(hv_loop *loop) {
   hv_callers_fini(&loop->callers);
   hv_spoken_fini(&loop->spoken);
   hv_sockets_forget(&loop->sockets);
+  hv_mem_free(loop->denials);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);
   hv_inbox_fini(&loop->inbox);

@@ -17,6 +17,7 @@
 #include "core/env.h"
 #include "core/versions.h"
 #include "net/identity.h"
+#include "net/invitation.h"
 
 #define HV_LOOP_GRACE_MS 500
 #define HV_LOOP_LISTEN_MAX 16
@@ -46,11 +47,12 @@
 typedef struct hv_loop hv_loop;
 
 typedef struct hv_loop_config {
-  hv_mem *mem;                 /* must outlive the loop and every payload received through it */
-  hv_log *log;                 /* may be NULL */
-  const hv_identity *identity; /* must outlive the loop */
-  int insecure;                /* no TLS: identities are not verified */
-  const hv_addr *listen;       /* empty: the node only dials out */
+  hv_mem *mem;                       /* must outlive the loop and every payload received through it */
+  hv_log *log;                       /* may be NULL */
+  const hv_identity *identity;       /* must outlive the loop */
+  int insecure;                      /* no TLS: identities are not verified */
+  const hv_credentials *credentials; /* of a member of a closed swarm; must outlive the loop. NULL: the swarm is open */
+  const hv_addr *listen;             /* empty: the node only dials out */
   size_t n_listen;
   size_t connections;                        /* of peers that call, at a time; 0: HV_DOOR_KNOWN (net/transport/door.h) */
   uint32_t greeting_ms;                      /* 0: HV_LOOP_GREETING_MS */

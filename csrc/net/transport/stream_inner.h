@@ -76,6 +76,7 @@ struct stream {
   hv_window *window;
   hv_stream_state state;
   uint64_t since_us;                       /* time at which GREETING began */
+  hv_cause apart;                          /* why the peer that it was opened to is no member of the closed swarm */
   hv_grpc_message *queue[HV_STREAM_QUEUE]; /* a ring of messages that wait to be sent */
   size_t sizes[HV_STREAM_QUEUE];           /* their bytes */
   size_t first, n;                         /* of the ring */

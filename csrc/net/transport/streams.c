@@ -110,6 +110,8 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
   char detail[HV_GRPC_TEXT_MAX];
   snprintf(text, HV_WORLD_TEXT_MAX, "%s", s->why_text);
   *cause = s->why == HV_DENIED ? HV_CAUSE_OTHER_PEER : HV_CAUSE_OTHER; /* lanes.c uses HV_DENIED for another peer only */
+  if (s->apart)
+    *cause = s->apart;
   if (s->why != HV_OK || !s->lost)
     return s->why;
   hv_cause seen;
@@ -540,15 +542,28 @@ static int take_place(lane *l) {
   return 1;
 }
 
+/* The caller is no member of this closed swarm. */
+static void turn_away(stream *s, lane *l, hv_cause cause, const hv_membership *shown) {
+  char text[HV_MSG_TEXT_MAX];
+  hv_callers_leave(&s->loop->callers, &l->slip);
+  hv_admission_refuse(cause, shown, hv_clock_unix_s(), text);
+  hv_grpc_call_say_cause(l->rpc, cause);
+  hv_stream_refuse(s, HV_NOT_ADMITTED, text);
+}
+
 static void greet(stream *s) {
   lane *l = s->lanes[0];
   hv_addr from;
+  hv_membership shown;
+  hv_cause apart;
   hv_grpc_call_from(l->rpc, &from);
   s->face.network = hv_contact_network(&from);
   if (hv_grpc_call_peer(l->rpc, &s->face.peer) != HV_OK) {
     hv_stream_refuse(s, HV_DENIED, "the caller has no identity: it sent no certificate and no hv-peer header");
   } else if (!hv_calls_admit(s->loop, &l->slip, &s->face.peer, &from) || !take_place(l)) {
     hv_stream_refuse(s, HV_BUSY, "too many streams at a time: try again later");
+  } else if ((apart = hv_link_judge(s->loop, l->rpc, &shown))) {
+    turn_away(s, l, apart, &shown);
   } else if (take_in(s, l, &from)) {
     stream_free(s);
     return;
@@ -598,6 +613,21 @@ void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer) {
     if (hv_peer_equal(&s->face.peer, peer))
       hv_stream_break_off(s, HV_CANCELLED, "the peer was forgotten");
   }
+}
+
+void hv_streams_deny(hv_loop *loop) {
+  hv_ring *lists[] = {&loop->streams_open, &loop->streams_greeting};
+  for (int i = 0; i < 2; i++)
+    for (hv_ring *at = lists[i]->next; at != lists[i]; at = at->next) {
+      stream *s = HV_HOLDER(stream, all, at);
+      hv_membership shown;
+      hv_addr from;
+      if (s->link || s->state == CLOSING || !hv_link_judge(loop, s->lanes[0]->rpc, &shown))
+        continue; /* streams to others end with their links */
+      hv_grpc_call_from(s->lanes[0]->rpc, &from);
+      hv_door_end(loop->door, &from);
+      hv_stream_break_off(s, HV_CLOSED, "the swarm does not admit the peer any more");
+    }
 }
 
 /* A stream whose first message is late counts as much as gRPC may hold of it. Where there is no room for that, it is refused. */

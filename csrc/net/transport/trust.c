@@ -2,6 +2,7 @@
 
 #include "net/clock.h"
 #include "net/identity.h"
+#include "net/invitation.h"
 #include "net/transport/listen.h"
 
 #include <pthread.h>
@@ -13,17 +14,19 @@ struct hv_trust {
   pthread_mutex_t lock;
   atomic_uint refs;
   hv_peer_id expected;
-  hv_cause denied; /* HV_CAUSE_OTHER: not */
+  const hv_admission *admission; /* NULL: any peer may be here */
+  hv_cause denied;               /* HV_CAUSE_OTHER: not */
   char where[HV_ADDR_TEXT_MAX];
   char why[HV_TRUST_TEXT_MAX];
 };
 
-hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to) {
+hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to, const hv_admission *admission) {
   hv_trust *trust = hv_mem_zalloc(mem, sizeof *trust);
   if (!trust)
     return NULL;
   pthread_mutex_init(&trust->lock, NULL);
   atomic_init(&trust->refs, 1);
+  trust->admission = admission;
   snprintf(trust->where, sizeof trust->where, "the caller");
   if (to) {
     trust->expected = to->id;
@@ -57,11 +60,24 @@ void hv_trust_print_other(const char *where, const char *found, const char *want
       where, found, wanted);
 }
 
+/* Checks a certificate, and the membership that it proves if `admission` is not NULL. */
+static hv_status read_certificate(hv_span pem, const hv_admission *admission, int64_t now_s, hv_peer_id *out, hv_membership *shown,
+                                  hv_error *err) {
+  hv_extension extension;
+  hv_status status = hv_identity_read_certificate(pem, now_s, out, admission ? &extension : NULL, err);
+  if (status == HV_OK && admission)
+    hv_proof_check(hv_span_of(extension.bytes, extension.size), out, &admission->swarm, shown);
+  return status;
+}
+
 int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]) {
   hv_error err = {0};
   hv_peer_id peer;
-  hv_status status = pem ? hv_identity_check_certificate(hv_span_of(pem, strlen(pem)), hv_clock_unix_s(), &peer, &err)
+  hv_membership shown = {0};
+  int64_t now_s = hv_clock_unix_s();
+  hv_status status = pem ? read_certificate(hv_span_of(pem, strlen(pem)), trust->admission, now_s, &peer, &shown, &err)
                          : hv_fail(&err, HV_DENIED, "it sent no certificate");
+  hv_cause apart = status == HV_OK ? hv_admission_judge(trust->admission, &peer, &shown, now_s) : HV_CAUSE_OTHER;
   char found[HV_PEER_TEXT_MAX], wanted[HV_PEER_TEXT_MAX];
   pthread_mutex_lock(&trust->lock);
   int wrong = status == HV_OK && hv_peer_is_known(&trust->expected) && !hv_peer_equal(&peer, &trust->expected);
@@ -69,8 +85,10 @@ int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]
     snprintf(trust->why, sizeof trust->why, "%s did not prove its identity: %.300s", trust->where, err.text);
   else if (wrong)
     hv_trust_print_other(trust->where, hv_peer_print(&peer, found), hv_peer_print(&trust->expected, wanted), trust->why);
+  else if (apart)
+    hv_admission_explain(apart, trust->where, &shown, now_s, trust->why);
   trust->denied = wrong                         ? HV_CAUSE_OTHER_PEER
-                  : status == HV_OK             ? HV_CAUSE_OTHER
+                  : status == HV_OK             ? apart
                   : err.cause == HV_CAUSE_CLOCK ? HV_CAUSE_CLOCK
                                                 : HV_CAUSE_BAD_CERTIFICATE;
   int right = !trust->denied;
@@ -95,20 +113,37 @@ void hv_trust_forget(hv_trust *trust) {
   pthread_mutex_unlock(&trust->lock);
 }
 
-hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, hv_peer_id *out) {
-  size_t i = XXH3_64bits(pem.data, pem.size) % HV_TRUST_KNOWN;
-  if (known->entries[i].pem && known->entries[i].size == pem.size && memcmp(known->entries[i].pem, pem.data, pem.size) == 0) {
-    *out = known->entries[i].peer;
-    return HV_OK;
+/* Keeps what a certificate says, if there is memory for it. */
+static void remember(hv_trust_entry *entry, hv_mem *mem, hv_span pem, const hv_peer_id *peer, const hv_membership *shown) {
+  char *copy = hv_mem_text(mem, (const char *)pem.data, pem.size);
+  hv_membership *kept = copy && shown ? hv_mem_alloc(mem, sizeof *kept) : NULL;
+  if (!copy || (shown && !kept)) {
+    hv_mem_free(copy);
+    return;
   }
-  hv_status status = hv_identity_check_certificate(pem, hv_clock_unix_s(), out, NULL);
-  char *copy = status == HV_OK ? hv_mem_text(mem, (const char *)pem.data, pem.size) : NULL;
-  if (copy) {
-    hv_mem_free(known->entries[i].pem);
-    known->entries[i].pem = copy;
-    known->entries[i].size = pem.size;
-    known->entries[i].peer = *out;
+  if (kept)
+    *kept = *shown;
+  hv_mem_free(entry->pem);
+  hv_mem_free(entry->shown);
+  *entry = (hv_trust_entry){copy, pem.size, *peer, kept};
+}
+
+hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, const hv_admission *admission, hv_peer_id *out,
+                              hv_membership *shown) {
+  hv_trust_entry *entry = &known->entries[XXH3_64bits(pem.data, pem.size) % HV_TRUST_KNOWN];
+  hv_membership proved = {0};
+  hv_status status = HV_OK;
+  if (entry->pem && entry->size == pem.size && memcmp(entry->pem, pem.data, pem.size) == 0) {
+    *out = entry->peer;
+    if (shown && entry->shown)
+      proved = *entry->shown;
+  } else {
+    status = read_certificate(pem, admission, hv_clock_unix_s(), out, &proved, NULL);
+    if (status == HV_OK)
+      remember(entry, mem, pem, out, admission ? &proved : NULL);
   }
+  if (shown)
+    *shown = proved;
   return status;
 }
 
@@ -126,8 +161,10 @@ void hv_trust_known_addr(hv_trust_known *known, const char *uri, hv_addr *out) {
 }
 
 void hv_trust_known_fini(hv_trust_known *known) {
-  for (size_t i = 0; i < HV_TRUST_KNOWN; i++)
+  for (size_t i = 0; i < HV_TRUST_KNOWN; i++) {
     hv_mem_free(known->entries[i].pem);
+    hv_mem_free(known->entries[i].shown);
+  }
   memset(known, 0, sizeof *known);
 }
 

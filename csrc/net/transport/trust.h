@@ -8,14 +8,17 @@
 #define HV_NET_TRUST_H
 
 #include "core/env.h"
+#include "core/peers/admission.h"
 
 #define HV_TRUST_TEXT_MAX 768
 #define HV_CLAIM_MAX (2 * sizeof(hv_peer_id) + 1)
 
 typedef struct hv_trust hv_trust;
 
-/* Expects the identity in `to`, or any if that is unknown or `to` is NULL (for callers). It has one reference. NULL: no memory. */
-hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to);
+/* Expects the identity in `to`, or any if that is unknown or `to` is NULL (for callers). Only members of the closed swarm of
+ * admission (borrowed) are accepted; NULL: all peers, because the swarm is open, or because a caller is judged later, so that it is
+ * told why. It has one reference. NULL: no memory. */
+hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to, const hv_admission *admission);
 hv_trust *hv_trust_keep(hv_trust *trust);
 void hv_trust_release(hv_trust *trust); /* NULL is fine */
 
@@ -36,18 +39,22 @@ void hv_trust_forget(hv_trust *trust);
 
 /* A cache of parsed certificates and addresses, so that they are not parsed with every call. */
 enum { HV_TRUST_KNOWN = 128, HV_TRUST_URI_MAX = 64 };
+typedef struct hv_trust_entry {
+  char *pem; /* NULL: free */
+  size_t size;
+  hv_peer_id peer;
+  hv_membership *shown; /* what it proves; NULL in an open swarm */
+} hv_trust_entry;
 typedef struct hv_trust_known {
-  struct {
-    char *pem;
-    size_t size;
-    hv_peer_id peer;
-  } entries[HV_TRUST_KNOWN];
+  hv_trust_entry entries[HV_TRUST_KNOWN];
   struct {
     char uri[HV_TRUST_URI_MAX];
     hv_addr addr;
   } addrs[HV_TRUST_KNOWN];
 } hv_trust_known;
-hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, hv_peer_id *out);
+/* The peer of a certificate. shown (may be NULL): the membership that it proves in the swarm of admission; none if that is NULL. */
+hv_status hv_trust_known_peer(hv_trust_known *known, hv_mem *mem, hv_span pem, const hv_admission *admission, hv_peer_id *out,
+                              hv_membership *shown);
 /* As hv_listen_read_uri. */
 void hv_trust_known_addr(hv_trust_known *known, const char *uri, hv_addr *out);
 void hv_trust_known_fini(hv_trust_known *known);

@@ -50,6 +50,7 @@ typedef struct hv_link {
   hv_grpc_op watch;                        /* completes when the connection goes up or down */
   hv_target to;                            /* its id is unknown if any peer at the address will do */
   hv_peer_id met;                          /* the peer that answered last */
+  hv_membership shown;                     /* its membership in this node's closed swarm */
   int sure;                                /* True if `met` proved its identity on the present connection */
   int up, dropped, watched;                /* connected; to be freed; `watch` is under way */
   size_t uses;                             /* calls and streams on it */
@@ -63,6 +64,11 @@ void hv_link_release(hv_link *link);
 /* Records that this peer proved its identity on the link. HV_DENIED with a text: another peer was expected (HV_CAUSE_OTHER_PEER).
  */
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]);
+/* Why the other side of a call is not admitted to this node's closed swarm, and its membership. HV_CAUSE_OTHER: it is, or the swarm
+ * is open. */
+hv_cause hv_link_judge(hv_loop *loop, hv_grpc_call *rpc, hv_membership *shown);
+/* The same for the peer that this node called. HV_DENIED with a cause and a text. */
+hv_status hv_link_judge_called(hv_link *link, hv_grpc_call *rpc, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]);
 /* Status, cause and text of the end of a call over this link. own: the reason if this side cancelled it, else HV_OK. */
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
                           char text[HV_WORLD_TEXT_MAX]);
@@ -70,6 +76,8 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
 /* Drops the links to a target and cancels what uses them. to NULL: all links. */
 void hv_links_forget(hv_loop *loop, const hv_target *to);
+/* After a change of the list of denials: drops the links to peers that are not admitted any more. */
+void hv_links_deny(hv_loop *loop);
 /* After a change of the network: drops the links that have lost this machine's address, and those that are not connected, because
  * gRPC would wait before it tries again. After a sleep it drops all. */
 void hv_links_part(hv_loop *loop, const hv_roam_news *news);
@@ -87,7 +95,9 @@ void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from);
 int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
-void hv_calls_end(hv_loop *loop);    /* frees the incoming calls that core has not answered */
+/* After a change of the list of denials: cancels the incoming calls of peers that are not admitted, and ends their connections. */
+void hv_calls_deny(hv_loop *loop);
+void hv_calls_end(hv_loop *loop); /* frees the incoming calls that core has not answered */
 
 /* ---- streams.c: bulk streams; the functions with hv_env fill it ---- */
 hv_status hv_streams_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
@@ -98,6 +108,7 @@ void hv_streams_cancel(hv_env *env, hv_stream *stream);
 void hv_streams_pace(hv_env *env, hv_stream *stream, uint64_t rate);
 void hv_streams_wait(hv_env *env, hv_stream *stream, int waits);
 void hv_streams_cancel_peer(hv_loop *loop, const hv_peer_id *peer);
+void hv_streams_deny(hv_loop *loop); /* as hv_calls_deny */
 void hv_streams_accept(hv_loop *loop);
 void hv_streams_tick(hv_loop *loop); /* cancels streams without a first message; called every second */
 void hv_streams_end(hv_loop *loop);  /* cancels all streams */
@@ -110,7 +121,10 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
-  uint64_t greeting_us, answer_us; /* longest wait for the first message of a call; for an answer to be read */
+  const hv_credentials *credentials; /* NULL: the swarm is open */
+  hv_admission admission;            /* of them, with the list of denials */
+  uint8_t *denials;                  /* its bytes; NULL: none */
+  uint64_t greeting_us, answer_us;   /* longest wait for the first message of a call; for an answer to be read */
   hv_grpc *grpc;
   hv_door *door; /* NULL: the node only dials out */
   hv_pool *pool;

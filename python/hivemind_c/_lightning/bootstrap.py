@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
-from _hivemind_c import HivemindError
+from _hivemind_c import HivemindError, HivemindPermissionError
 
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses, _texts
@@ -28,28 +28,33 @@ def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = N
     return ()
 
 
-def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None) -> str:
+def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None, invitation: str = "") -> str:
     """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
     swarm.
 
-    HIVEMIND_COMMAND is what people call the program, where something else started it."""
+    HIVEMIND_COMMAND is what people call the program, where something else started it. invitation is "INVITE=..." in a
+    closed swarm."""
     peers = ",".join(addresses)
+    words = f"{invitation} INITIAL_PEERS={shlex.quote(peers)}".strip()
     if command is None and (called := os.environ.get("HIVEMIND_COMMAND")):
-        return f"INITIAL_PEERS={shlex.quote(peers)} {called}"
+        return f"{words} {called}"
     command = sys.orig_argv if command is None else command
     if any("ipykernel" in word for word in command):
-        return f"%env INITIAL_PEERS={peers}"
-    return f"INITIAL_PEERS={shlex.quote(peers)} {shlex.join(command)}"
+        return "\n".join(f"%env {word}" for word in filter(None, (invitation, f"INITIAL_PEERS={peers}")))
+    return f"{words} {shlex.join(command)}"
 
 
 def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
     """A DHT that has found its peers; if none answers in time it says why, each by its address, and goes on trying
-    while training begins.
+    while training begins. If the swarm is closed and does not admit this peer, it raises the error.
     """
     dht = DHT(peers, start=True, ensure_bootstrap_success=False, **options)
     try:
         if peers:
             dht._wait_for_others(patience)
+    except HivemindPermissionError:
+        dht.shutdown()
+        raise
     except HivemindError as error:
         logger.warning("training begins alone, and goes on looking for the swarm: %s", error)
         dht._troubled_at = time.monotonic()  # that has been told
@@ -62,7 +67,7 @@ def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
 def invite(dht: DHT) -> str:
     """Tells the two ways in which others join, and returns the line that they run."""
     addresses = reachable(dht.get_visible_maddrs())
-    line = join_line(addresses)
+    line = join_line(addresses, invitation=dht.invitation_to_print())
     print(
         f"\nA swarm begins here. To join it, run this on other machines, any number of them:\n\n{line}\n\n"
         f'or give them the addresses in the program: HivemindStrategy(initial_peers="{",".join(addresses)}", ...)\n',

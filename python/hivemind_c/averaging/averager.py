@@ -210,7 +210,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
             if self._averager is None and not self._ended:
                 _notebook.replace(self._is_in_the_way, f"the averager {self._prefix!r}")
                 if self._client_mode and not self._dht.client_mode:  # a node of its own, which only dials out
-                    self._own_node = Node(initial_peers=self._dht.get_visible_maddrs(), client_mode=True)
+                    self._own_node = self._dht.client_node()
                 self._averager = self._open(self._bits)
                 self._answer_joiners()
                 _notebook.made_here(self)

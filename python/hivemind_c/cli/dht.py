@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any, Dict, Optional, Sequence
 
-from hivemind_c import HivemindError, __version__
+from hivemind_c import HivemindError, __version__, _invitation
 from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.utils.logging import FORMAT
@@ -30,6 +30,11 @@ class JsonFormatter(logging.Formatter):
         return json.dumps({name: value for name, value in line.items() if value is not None})
 
 
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--swarm_key", metavar="FILE", help="key of a closed swarm, as hivemind-invite --new makes it; by default the variable HIVEMIND_SWARM_KEY")
+    parser.add_argument("--invite", metavar="FILE", help="a file with an invitation to a closed swarm; by default the variable INVITE")
+
+
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hivemind-dht", description="Runs a node of the DHT. It prints its addresses: give them to others as --initial_peers."
@@ -40,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--announce_maddrs", **addresses, help="what others are told instead of the addresses found out")
     parser.add_argument("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
     parser.add_argument("--identity_path", metavar="FILE", help="this node's key, made if missing: with it and a port of your choice the address stays the same")
+    add_credentials(parser)
     parser.add_argument("--refresh_period", type=float, default=30, metavar="SECONDS", help="how often it tells how it is (default: %(default)s)")
     parser.add_argument("--use_ipfs", action="store_true", help="accepted, but peers are not looked up outside the swarm")
     parser.add_argument("--no_relay", action="store_true", help="accepted: connections are always direct")
@@ -83,12 +89,16 @@ def serve(options: argparse.Namespace, ended: threading.Event) -> None:
         open_port=not options.no_open_port,
         use_ipfs=options.use_ipfs,
         use_auto_relay=options.use_auto_relay,
+        **_invitation.of_command(options.swarm_key, options.invite),
     )
     try:
         addresses = reachable(dht.get_visible_maddrs())
         tell(" ".join(["--initial_peers", *addresses]))
+        if invitation := dht.invitation_to_print("dht"):
+            tell(invitation)
         say("ready", {"peer_id": dht.peer_id, "addresses": addresses}, "others join this node with the --initial_peers printed above")
         while not ended.is_set():
+            dht.check_admission()
             heartbeat(dht)
             ended.wait(options.refresh_period)
     finally:

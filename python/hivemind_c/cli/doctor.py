@@ -42,6 +42,8 @@ def doctor(
     run_id: Optional[str] = typer.Option(None, "--run_id", "--experiment_prefix", help="looks at this run's peers: versions, clocks, failing rounds"),
     timeout: float = typer.Option(6.0, "--timeout", min=0.5, max=60.0, help="seconds for a peer to answer, or to dial back"),
     records_of: Optional[str] = typer.Option(None, "--records", help="shows what peers recorded in this folder (HIVEMIND_RECORD), side by side by time, and looks at nothing else"),
+    swarm_key: Optional[str] = typer.Option(None, "--swarm_key", metavar="FILE", help="the file with the key of a closed swarm; without it HIVEMIND_SWARM_KEY"),
+    invite: Optional[str] = typer.Option(None, "--invite", metavar="FILE", help="a file with the peer's invitation; without it INVITE"),
     as_json: bool = typer.Option(False, "--json", help="a JSON object for each finding"),
 ) -> int:
     if records_of is not None:
@@ -56,7 +58,7 @@ def doctor(
             line = rich.text.Text.assemble((f"{sign} {finding.name:<15} ", style), finding.text)
             console.print(line, soft_wrap=not console.is_terminal)
 
-    settings = Settings([part for peers in initial_peers for part in peers.split(",") if part], host_maddrs, announce_maddrs, identity_path, client_mode, run_id, timeout)
+    settings = Settings([part for peers in initial_peers for part in peers.split(",") if part], host_maddrs, announce_maddrs, identity_path, client_mode, run_id, timeout, swarm_key=swarm_key, invite=invite)
     found = diagnose(settings, tell)
     faults = sum(finding.level == FAULT for finding in found)
     if not as_json:

@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import Any, List, Optional, Sequence
 
-from hivemind_c import HivemindError, __version__
-from hivemind_c.cli.dht import set_up_logs, tell
+from hivemind_c import HivemindError, __version__, _invitation
+from hivemind_c.cli.dht import add_credentials, set_up_logs, tell
 from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.hub.receiver import Receiver
@@ -26,6 +26,7 @@ from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.hub")
 PORT = 31337
+CHECK_S = 5.0  #: seconds between two looks whether a closed swarm admits the hub
 MEGABIT = 125_000  #: bytes
 
 
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
     add("--initial_peers", **several, help="peers or other hubs of the run; none begins a new swarm")
     add("--identity", "--identity_path", metavar="FILE", help="the hub's key; by default one in the state folder")
+    add_credentials(parser)
     add("--memory", default="1G", metavar="SIZE", help="memory of the hub (default: %(default)s)")
     add("--checkpoints", metavar="DIR", help="keeps the newest states there; by default in memory only")
     add("--keep", type=int, default=3, metavar="N", help="checkpoints of each run that stay (default: %(default)s)")
@@ -129,6 +131,7 @@ class Service:
             identity_path=key,
             open_port=not options.no_open_port,
             ensure_bootstrap_success=False,
+            **_invitation.of_command(options.swarm_key, options.invite),
         )
         # all that strangers could fill is within this limit, too
         self._dht._node._config["memory_limit"] = parse_bytes(options.memory)
@@ -146,8 +149,9 @@ class Service:
                     address,
                 )
             self.join = "INITIAL_PEERS=" + ",".join(reachable(self._dht.get_visible_maddrs()))
-            tell(self.join)
-            tell(f"%env {self.join}")  # the same for a cell of a notebook
+            words = list(filter(None, (self._dht.invitation_to_print("hub"), self.join)))
+            tell(" ".join(words))
+            tell("\n".join(f"%env {word}" for word in words))  # the same for a cell of a notebook
             self._receiver = Receiver(self._dht)
             for number, run_id in enumerate(options.run_id):
                 self._add(run_id, number, shared)
@@ -189,7 +193,8 @@ class Service:
         threads = [threading.Thread(target=watch.run, args=(ended,), daemon=True) for watch in self._watches]
         for thread in threads:
             thread.start()
-        ended.wait()
+        while not ended.wait(CHECK_S):
+            self._dht.check_admission()
         for thread in threads:
             thread.join(5)
 
@@ -220,6 +225,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 1
     try:
         service.serve(ended)
+    except HivemindError as error:
+        logger.error("%s", error)
+        return 1
     finally:
         service.close()
     return 0

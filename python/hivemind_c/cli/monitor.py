@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any, Dict, List, Optional
 
-from hivemind_c import HivemindError
+from hivemind_c import HivemindError, HivemindPermissionError, _invitation
 from hivemind_c.cli._typer import rich, run, typer
 from hivemind_c.cli.dht import tell
 from hivemind_c.cli.signals import ended_by_signals
@@ -25,9 +25,9 @@ OLD = "accepted, and means nothing to a monitor here"
 app = typer.Typer(add_completion=False)
 
 
-def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: List[str], identity_path: str, client_mode: bool, open_port: bool) -> DHT:
+def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: List[str], identity_path: str, client_mode: bool, open_port: bool, **credentials: Any) -> DHT:
     """Without an address to listen on: port 31337, or a free one if that is taken."""
-    options: Dict[str, Any] = dict(start=True, announce_maddrs=announce_maddrs, identity_path=identity_path, client_mode=client_mode, open_port=open_port, ensure_bootstrap_success=False)
+    options: Dict[str, Any] = dict(start=True, announce_maddrs=announce_maddrs, identity_path=identity_path, client_mode=client_mode, open_port=open_port, ensure_bootstrap_success=False, **credentials)
     if host_maddrs or client_mode:
         return DHT(initial_peers, host_maddrs=host_maddrs, **options)
     try:
@@ -39,6 +39,24 @@ def start(initial_peers: List[str], host_maddrs: List[str], announce_maddrs: Lis
         return DHT(initial_peers, host_maddrs="/ip4/0.0.0.0/tcp/0", **options)
 
 
+class Admission:
+    """Ends the monitor if a closed swarm does not admit it any more."""
+
+    def __init__(self, dht: DHT, ended: threading.Event):
+        self._dht, self._ended = dht, ended
+        self.error: Optional[HivemindPermissionError] = None
+
+    def look(self, now: Any) -> None:
+        try:
+            self._dht.check_admission()
+        except HivemindPermissionError as error:
+            self.error = error
+            self._ended.set()
+
+    def close(self) -> None:
+        pass
+
+
 def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
     from hivemind_c.monitor.gather import Gatherer
     from hivemind_c.monitor.history import History
@@ -48,6 +66,8 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
 
     watching = Watch(Gatherer(dht, options.run_id, options.target), History(options.history, options.run_id), options.period)
     server = hub = None
+    admission = Admission(dht, ended)
+    watching.add(admission)
     try:
         if options.hub is not None:
             from hivemind_c.hub.receiver import Receiver
@@ -76,12 +96,12 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
             tell(f"WEB={server.address}")
         if not options.live:
             watching.run(ended)
-            return
-        from rich.live import Live
+        else:
+            from rich.live import Live
 
-        with Live(console=rich.get_console(), auto_refresh=False, screen=False) as live:
-            watching.add(type("Screen", (), {"look": lambda self, now: live.update(draw(now, options.join), refresh=True), "close": lambda self: None})())
-            watching.run(ended)
+            with Live(console=rich.get_console(), auto_refresh=False, screen=False) as live:
+                watching.add(type("Screen", (), {"look": lambda self, now: live.update(draw(now, options.join), refresh=True), "close": lambda self: None})())
+                watching.run(ended)
     finally:
         if server is not None:
             server.close()
@@ -89,6 +109,8 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
             hub.end()
             dht.shutdown()
         watching.close()
+    if admission.error is not None:
+        raise admission.error
 
 
 @app.command(help="The coordinator of a run: peers find each other through it, and it shows how the run goes. It trains nothing and needs no GPU; several may run.")
@@ -100,6 +122,8 @@ def monitor(
     identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with this monitor's key; by default one in ~/.local/state/hivemind_c"),
     client_mode: bool = typer.Option(False, "--client_mode/--no_client_mode", help="only dial out: it watches, and peers do not find each other through it"),
     open_port: bool = typer.Option(True, "--open_port/--no_open_port", help="ask this machine's router to open the port"),
+    swarm_key: Optional[str] = typer.Option(None, "--swarm_key", metavar="FILE", help="key of a closed swarm; by default the variable HIVEMIND_SWARM_KEY"),
+    invite: Optional[str] = typer.Option(None, "--invite", metavar="FILE", help="a file with an invitation to a closed swarm; by default the variable INVITE"),
     target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of an epoch; by default what the trainers say"),
     average: bool = typer.Option(False, "--average/--no_average", help="is a hub, too: averages for peers that nobody can dial, and keeps the state; hivemind-hub has more options"),
     memory: str = typer.Option("1G", "--memory", metavar="SIZE", help="memory of the hub"),
@@ -155,10 +179,10 @@ def monitor(
                 raise ValueError("--average needs a monitor that peers can dial: remove --client_mode")
             budget = budget_of(parse_bytes(memory), 1)
             hub_options = HubOptions(budget, 1, pathlib.Path(checkpoints) if checkpoints else None, 3, 0.0)
-        dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode, open_port)
+        dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode, open_port, **_invitation.of_command(swarm_key, invite))
         try:
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
-            tell(join)
+            tell(" ".join(filter(None, (dht.invitation_to_print("monitor"), join))))
             options = SimpleNamespace(
                 run_id=run_id, target=target_batch_size, history=kept, period=refresh_period, tensorboard=tensorboard, wandb=wandb_project,
                 every=every if store_checkpoints else 0, folder=folder,

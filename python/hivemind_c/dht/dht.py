@@ -7,10 +7,12 @@ import logging
 import math
 import os
 import time
+from functools import cached_property
 from typing import Any, Awaitable, Callable, Iterable, Optional, Tuple, TypeVar, Union
 
 from _hivemind_c import Future, HivemindConnectionError, HivemindError, HivemindLookupError, HivemindTimeoutError
 
+from hivemind_c import _invitation
 from hivemind_c._signature import hides_options
 from hivemind_c.dht import options as options_of
 from hivemind_c.dht.node import DHTNode
@@ -75,7 +77,9 @@ class DHT:
         startup_timeout: Seconds that the start waits for an initial peer in all.
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
-        authorizer: Not supported: a value other than None is an error.
+        swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
+        invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        authorizer: Not supported: a value other than None is an error. invite closes a swarm.
         **options: Other options of hivemind: no_listen is client_mode, nat_port_map is open_port, others do nothing.
     """
 
@@ -112,6 +116,8 @@ class DHT:
         startup_timeout: float = 15,
         keep_file_limit: bool = False,
         open_port: bool = True,
+        swarm_key: _invitation.SecretOrPath = None,
+        invite: _invitation.SecretOrPath = None,
         authorizer: Any = None,
         **options: Any,
     ):
@@ -120,8 +126,8 @@ class DHT:
         self.num_workers, self.kwargs = num_workers, options
         if authorizer is not None:
             raise NotImplementedError(
-                "authorizer is not supported: a swarm here is open to each peer that reaches it; remove authorizer, "
-                "and restrict access in the network"
+                "authorizer is not supported; remove it, and give invite= or swarm_key= to each peer of a closed swarm "
+                "(docs/howto/private-swarm.md)"
             )
         if use_ipfs:
             logger.warning("ignoring use_ipfs: this DHT finds peers through initial_peers, not through IPFS")
@@ -151,6 +157,8 @@ class DHT:
             start=False,
             keep_file_limit=keep_file_limit,
             open_port=open_port and opens,
+            swarm_key=swarm_key,
+            invite=invite,
             dht=dict(
                 bucket_size=bucket_size,
                 num_replicas=num_replicas,
@@ -267,6 +275,40 @@ class DHT:
             latest: Accepted without effect: the addresses are always the latest.
         """
         return [Multiaddr(address) for address in self._node.addresses]
+
+    @cached_property
+    def proof(self) -> bytes:
+        """The proof that this peer is a member of its closed swarm, which is no secret. Empty: the swarm is open."""
+        return self._node._started().proof()
+
+    def client_node(self) -> Node:
+        """Returns a new node that only dials out and joins the swarm through this one."""
+        mine = self._node._config
+        return Node(
+            initial_peers=[str(address) for address in self.get_visible_maddrs()],
+            client_mode=True,
+            swarm_key=mine["swarm_key"],
+            invite=mine["invite"],
+        )
+
+    @property
+    def membership(self) -> str:
+        """The ID and name of this peer's invitation, or "holder" with the swarm key. Empty: the swarm is open."""
+        return self._node.membership
+
+    def invitation_to_print(self, name: str = "") -> str:
+        """Returns "INVITE=hvi1..." for a line that invites other peers. Empty: the swarm is open.
+
+        A holder of the key makes an invitation for seven days, and a guest shows its own.
+
+        Args:
+            name: Name of an invitation that is made.
+        """
+        return _invitation.to_print(self._node._config, name)
+
+    def check_admission(self) -> None:
+        """Raises HivemindPermissionError if the swarm does not admit this peer, or not any more."""
+        self._node.check_admission()
 
     def state(self) -> dict[str, int]:
         """Returns counters of this node by name.

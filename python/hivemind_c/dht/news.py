@@ -42,12 +42,13 @@ class News:
     troubles: Tuple[str, ...] = ()  #: codes of hivemind_c/doctor/troubles.py
     setup: bytes = b""  #: what must be alike at all peers (hivemind_c/optim/setup.py); none: it does not say
     joined: float = 0.0  #: on the peer's own clock, when it began to train
+    proof: bytes = b""  #: that it is a member of its closed swarm (docs/design/invitations.md); none: the swarm is open
 
 
 _NAMES = frozenset(field.name for field in fields(News))
 #: fields that records of older versions do not have
-_LATER: Dict[str, Any] = {"last": None, "troubles": [], "setup": b"", "joined": 0.0}
-SETUP_MAX = 2048  #: bytes
+_LATER: Dict[str, Any] = {"last": None, "troubles": [], "setup": b"", "joined": 0.0, "proof": b""}
+SETUP_MAX, PROOF_MAX = 2048, 300  #: bytes
 
 
 def period_s(peers: int) -> float:
@@ -74,6 +75,8 @@ def write_news(news: News) -> bytes:
         value[name] = value[name][:TEXT_MAX]
     value["errors"] = [[epoch, text[:TEXT_MAX]] for epoch, text in news.errors[-ERRORS_MAX:]]
     value["last"], value["troubles"] = news.last and list(news.last), list(news.troubles)
+    if not news.proof:
+        del value["proof"]  # an older reader refuses a field that it does not know
     return pack(value)
 
 
@@ -129,6 +132,7 @@ def read_news(value: Any) -> News:
         "failures": _count(value["failures"]),
         "setup": type(value["setup"]) is bytes and len(value["setup"]) <= SETUP_MAX,
         "joined": _number(value["joined"], 1e11),
+        "proof": type(value["proof"]) is bytes and len(value["proof"]) <= PROOF_MAX,
         "errors": isinstance(value["errors"], list)
         and len(value["errors"]) <= ERRORS_MAX
         and all(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable, Iterator, List, Mapping, Optional, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
 
@@ -22,6 +22,9 @@ class Settings:
     run_id: Optional[str] = None
     timeout: float = 6.0
     environment: Optional[Mapping[str, str]] = None  #: None: os.environ
+    swarm_key: Optional[str] = None  #: path of a file
+    invite: Optional[str] = None  #: path of a file
+    credentials: Dict[str, Any] = field(default_factory=dict)  #: both, as a node takes them; diagnose fills it
 
 
 def diagnose(settings: Settings, told: Callable[[Finding], None] = lambda finding: None) -> List[Finding]:
@@ -37,9 +40,12 @@ def _all(settings: Settings) -> Iterator[Finding]:
     from hivemind_c.doctor import machine, network, swarm
 
     yield from machine.check()
+    if (wrong := network.check_credentials(settings)) is not None:
+        yield wrong
+        return  # no node of this machine would start
     peers = yield from network.check_environment(settings)
     yield from network.check_identity(settings)
-    answering = yield from network.dial(peers, settings.timeout)
+    answering = yield from network.dial(peers, settings.timeout, settings.credentials)
     yield from network.check_reachable(settings, answering)
     if settings.run_id and answering:
-        yield from swarm.check(settings.run_id, answering, settings.timeout)
+        yield from swarm.check(settings.run_id, answering, settings.timeout, settings.credentials)

@@ -8,9 +8,10 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING, Generator, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generator, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from hivemind_c import HivemindError, Node
+from hivemind_c import HivemindError, Node, _invitation
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
 from hivemind_c.node import Port, _texts
 
@@ -51,6 +52,15 @@ def check_environment(settings: Settings) -> Findings:
     return peers[:DIALLED_MAX]
 
 
+def check_credentials(settings: Settings) -> Optional[Finding]:
+    """Reads the swarm key and the invitation for the nodes of the later checks. None: nothing is wrong with them."""
+    try:
+        settings.credentials = _invitation.of_command(settings.swarm_key, settings.invite)
+    except (HivemindError, ValueError, OSError) as error:
+        return Finding("invitation", FAULT, str(error))
+    return None
+
+
 def unreadable(source: str, address: str) -> Optional[Finding]:
     try:
         Node("/ip4/127.0.0.1/tcp/0", initial_peers=[address], log_level="error").shutdown()
@@ -86,12 +96,12 @@ def check_identity(settings: Settings) -> Iterator[Finding]:
 # ---- do they answer? ----
 
 
-def dial(peers: Sequence[str], timeout: float) -> Findings:
+def dial(peers: Sequence[str], timeout: float, credentials: Mapping[str, Any] = MappingProxyType({})) -> Findings:
     """Gives those that answer."""
     answering: List[str] = []
     views: List[View] = []
     with concurrent.futures.ThreadPoolExecutor(max(1, len(peers))) as pool:
-        for address, (finding, view) in zip(peers, pool.map(lambda address: _dial(address, timeout), peers)):
+        for address, (finding, view) in zip(peers, pool.map(lambda address: _dial(address, timeout, credentials), peers)):
             yield finding
             if finding.level == OK:
                 answering.append(address)
@@ -135,8 +145,8 @@ def _view(seen: str) -> Optional[View]:
     return View(m[1], m[1] in {host for host, _ in own}, int(m[2]) in {port for _, port in own}) if m else None
 
 
-def _dial(address: str, timeout: float) -> Tuple[Finding, Optional[View]]:
-    node = Node(client_mode=True, initial_peers=[address], log_level=50)
+def _dial(address: str, timeout: float, credentials: Mapping[str, Any]) -> Tuple[Finding, Optional[View]]:
+    node = Node(client_mode=True, initial_peers=[address], log_level=50, **credentials)
     try:
         found = node.wait_for_peers(1, timeout=timeout)
         peer = found[0]
@@ -158,7 +168,7 @@ WORDS = {
     "bad_certificate": "the program at {address} cannot prove that it is a peer: correct the port, or use the address that the peer prints ({error})",
     "connection_lost": "{address} accepts the connection and then drops it: check that the peer still runs, and look into its log ({error})",
 }
-WHOLE = "other_peer", "protocol_version", "clock"  #: causes whose sentence from the core names the address and the remedy
+WHOLE = "other_peer", "protocol_version", "clock", "not_invited", "invitation_ended", "denied", "bad_invitation"  #: causes whose sentence from the core names the address and the remedy
 
 
 def why(address: str, error: HivemindError, timeout: float) -> str:
@@ -206,7 +216,7 @@ def check_reachable(settings: Settings, answering: Sequence[str]) -> Iterator[Fi
 
 def _dialled_back(settings: Settings, answering: Sequence[str]) -> Iterator[Finding]:
     before = _listening()
-    with Node(settings.host_maddrs or None, announce=settings.announce_maddrs, initial_peers=list(answering), log_level=50) as node:
+    with Node(settings.host_maddrs or None, announce=settings.announce_maddrs, initial_peers=list(answering), log_level=50, **settings.credentials) as node:
         ports = _listening() - before
         deadline = time.monotonic() + settings.timeout
         came: Set[Tuple[str, int]] = set()

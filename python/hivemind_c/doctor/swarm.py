@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Iterator, List, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, Iterator, List, Mapping, Sequence, Tuple
 
 import hivemind_c
 from hivemind_c import DHT, HivemindError
@@ -16,9 +17,9 @@ from hivemind_c.doctor.troubles import CLOCK_APART_S, TROUBLES
 Heard = List[Tuple[str, News, float]]
 
 
-def check(run_id: str, peers: Sequence[str], timeout: float) -> Iterator[Finding]:
+def check(run_id: str, peers: Sequence[str], timeout: float, credentials: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Finding]:
     try:
-        with DHT(list(peers), start=True, client_mode=True, bootstrap_timeout=timeout) as dht:
+        with DHT(list(peers), start=True, client_mode=True, bootstrap_timeout=timeout, **credentials) as dht:
             heard = list(gather(dht, run_id))
             yield from judge(run_id, heard, time.time())
     except HivemindError as error:

@@ -59,6 +59,7 @@ class Presence:
             rounds=rounds,
             failures=failures,
             errors=(),
+            proof=self._dht.proof,
         )
         self._told += 1
         self._times.append(news.time)

@@ -47,6 +47,7 @@ class PeerView(NamedTuple):  # of which a large swarm's look makes many
     last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch the numbers of an EpochRecord
     troubles: Tuple[str, ...] = ()  #: what it says is wrong with itself: keys of TROUBLES
     differs: str = ""  #: in which settings it differs from most peers; "": in none, or it does not say
+    membership: str = ""  #: ID and name of the invitation by which it is proved to be a member; "": the swarm is open
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Gatherer:
         self._tracker = ProgressTracker(dht, run_id, target or TARGET, start=True)
         self._next: Optional[ProgressTracker] = None  # of another target, until it has heard the swarm
         self._news, self._speed = NewsCache(dht, run_id), Speed()
+        self._memberships: Dict[Tuple[str, bytes], str] = {}  # by peer and proof
         self._begun = time.monotonic()
         self._epoch: Optional[int] = None  # the one that was counted last, while somebody trained
         self._failures: "OrderedDict[Tuple[str, int, str], Failure]" = OrderedDict()
@@ -166,9 +168,22 @@ class Gatherer:
             num_peers=progress.num_peers,
             num_clients=progress.num_clients,
             loss=statistics.median(losses) if losses else None,
-            peers=tuple(peers),
+            peers=self._with_memberships(peers, heard),
             failures=tuple(reversed(self._failures.values())),
             whole=self._news.whole and self._has_fetched and not begins,
+        )
+
+    def _with_memberships(self, peers: List[PeerView], heard: List[Tuple[str, News, float]]) -> Tuple[PeerView, ...]:
+        """In a closed swarm: with the invitation that each peer proves. A proof is checked once."""
+        if not any(news.proof for _, news, _ in heard):
+            return tuple(peers)
+        node, before = self._dht._node._started(), self._memberships
+        proofs = {peer: news.proof for peer, news, _ in heard}
+        self._memberships = {
+            one: before[one] if one in before else node.proved(one[1], one[0]) for one in proofs.items()
+        }
+        return tuple(
+            view._replace(membership=self._memberships[view.peer_id, proofs[view.peer_id]]) for view in peers
         )
 
     @property

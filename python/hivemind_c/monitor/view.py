@@ -53,7 +53,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
     for view in now.peers[:ROWS]:
         table.add_row(
             view.peer_id[-8:],
-            Text(plain(view.name, 24)),
+            Text(" ".join(filter(None, (plain(view.name, 24), view.membership)))),
             view.role,
             f"{view.epoch:,}",
             f"{view.samples:,}",

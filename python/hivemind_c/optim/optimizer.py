@@ -206,13 +206,15 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     ) -> Any:
         """Counts a batch, and ends the epoch if the swarm has enough samples. Returns the loss of the closure.
 
-        Raises errors of background work since the last call.
+        Raises errors of background work since the last call, and HivemindPermissionError if the swarm does not admit
+        this peer any more.
 
         Args:
             closure: A function that computes the loss and its gradients. None: the gradients are there already.
             batch_size: Samples in this batch. None: batch_size_per_step.
             grad_scaler: A hivemind_c.GradScaler, for half precision. Its step() gives it.
         """
+        self.dht.check_admission()
         loss, given = None, batch_size is not None
         if closure is not None and (self.auxiliary or grad_scaler is not None):
             raise ValueError(

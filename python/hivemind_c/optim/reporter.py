@@ -223,6 +223,7 @@ class Reporter:
             troubles=troubles,
             setup=optimizer.setups.published,
             joined=optimizer.setups.joined,
+            proof=optimizer.dht.proof,
         )
 
     def _mean_loss(self) -> Optional[float]:

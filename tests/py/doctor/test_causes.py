@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import _hivemind_c
-from hivemind_c import HivemindConnectionError, HivemindError, HivemindTimeoutError, Node
+from hivemind_c import HivemindConnectionError, HivemindError, HivemindTimeoutError, Node, _invitation
 from support import HERE, PATIENCE, Program, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,6 +24,7 @@ OTHER_ID = "12D3KooWGzxzKZYveHXtpG6AsrUJBcWxHBFS2HsEoGTxrMLvKXtf"
 IN_C = {
     "clock": "tests/unit/net/test_certificate.c",
     "no_ipv6": "tests/unit/net/transport/test_listen.c",
+    "denied": "tests/unit/net/transport/test_closed.c",
 }
 
 
@@ -316,6 +317,25 @@ def test_file_without_a_key_is_bad_key(tmp_path):
     path.write_text("not a key")
     path.chmod(0o600)
     assert started(HERE, identity_path=path).cause == "bad_key"
+
+
+def test_closed_swarm_refuses_with_not_invited(tmp_path):
+    _invitation.new_key(tmp_path / "swarm.key")
+    with Node(HERE, swarm_key=tmp_path / "swarm.key", log_level=50) as member:
+        error = dialled(member.addresses[0])
+    assert (error.cause, error.status) == ("not_invited", "NOT_ADMITTED") and isinstance(error, PermissionError)
+
+
+def test_old_invitation_is_invitation_ended():
+    text, _ = _hivemind_c.invite_new(_hivemind_c.swarm_key_new(), int(time.time()) - 7200, "")
+    error = started(HERE, invite=text)
+    assert (error.cause, error.status) == ("invitation_ended", "NOT_ADMITTED")
+
+
+def test_cut_invitation_is_bad_invitation():
+    text, _ = _hivemind_c.invite_new(_hivemind_c.swarm_key_new(), int(time.time()) + 7200, "")
+    error = started(HERE, invite=text[:-1])
+    assert (error.cause, error.status) == ("bad_invitation", "MALFORMED")
 
 
 def test_small_limit_is_memory():

@@ -97,6 +97,11 @@ PYTHON = {
         "import lightning as L\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
         "assert trainer.global_step == 0 and trainer.strategy.optimizer is None or trainer.strategy.global_epoch == 0",
     ),
+    "docs/howto/private-swarm.md": (
+        "import os, threading, urllib.request\nfrom hivemind_c import _invitation\n_invitation.new_key('swarm.key')\nos.environ.update(ADA_PASSWORD='pass', INITIAL_PEERS='here')",
+        "threading.Thread(target=server.serve_forever, daemon=True).start()\nask = lambda word: urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8765', headers={'Authorization': 'Basic ' + base64.b64encode(word).decode()}))\n"
+        "assert ask(b'ada:pass').read().startswith(b'INVITE=hvi1')\ntry:\n    ask(b'ada:other')\n    assert False\nexcept urllib.error.HTTPError as error:\n    assert error.code == 401",
+    ),
     "docs/howto/unreliable-machines.md": ("", "assert optimizer.run_id == 'spot'"),
     "benchmarks/README.md": (
         "import sys\nsys.path.insert(0, ROOT)",
@@ -153,7 +158,7 @@ def shell(tmp_path):
     """shell(line) starts it where the programs of an installed hivemind_c are on the PATH; in a copy of examples/ and benchmarks/."""
     tools, running = tmp_path / "bin", []
     tools.mkdir()
-    for name, words in {"python": "", **{f"hivemind-{one}": f"-m hivemind_c.cli.{one}" for one in ("dht", "doctor", "hub", "monitor")}}.items():
+    for name, words in {"python": "", **{f"hivemind-{one}": f"-m hivemind_c.cli.{one}" for one in ("dht", "doctor", "hub", "invite", "monitor")}}.items():
         (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
         (tools / name).chmod(0o755)
     env = {**ENV, "PATH": f"{tools}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "INITIAL_PEERS": ""}
@@ -224,6 +229,28 @@ def run_records(shell):
     assert "no records in" in shell("hivemind-doctor --records examples").communicate(timeout=60)[1]
 
 
+def run_private_swarm(shell):
+    """The commands of the page in their order, with what the ones before have printed."""
+    new, hub, invite, doctor, deny = [command for page, command in commands() if page == "docs/howto/private-swarm.md"]
+    assert ended(shell(new)) == "# swarm.key holds the swarm's key: keep it secret\n"
+    there = shell(f"{hub} --host 127.0.0.1 --port 0")
+    printed = dict(word.split("=", 1) for word in there.stdout.readline().split())
+    assert list(printed) == ["INVITE", "INITIAL_PEERS"]
+    line, note = ended(shell(invite)).splitlines()
+    number = note.split()[1]
+    assert re.fullmatch(r"# inv-[0-9a-f]{16} lab-3 ends \d{4}-\d\d-\d\d \d\d:\d\d UTC", note)
+
+    def as_printed(command):
+        command = command.replace("INVITE=hvi1BAUG...", line).replace("inv-3f9a0c1b2d4e5f60", number)
+        return re.sub(r"INITIAL_PEERS=\S+", f"INITIAL_PEERS={printed['INITIAL_PEERS']}", f"env {command}")
+
+    assert "answers within" in ended(shell(as_printed(doctor)), (0, 1))
+    told = ended(shell(as_printed(deny)))
+    assert told.splitlines()[-1] == "# the swarm has it, and passes it on within seconds"
+    assert "has denied this peer" in ended(shell(as_printed(doctor)), (1,))
+    stopped(there)
+
+
 def run_tiny_albert(shell):
     made, trained = [command for page, command in commands() if page == "examples/albert/README.md" and "tiny" in command]
     assert "blocks of 32 tokens" in ended(shell(made, "examples/albert"))
@@ -234,6 +261,7 @@ def run_tiny_albert(shell):
 
 #: how a command is run; those of one program are run by one function
 RUN = {
+    **{command: run_private_swarm for page, command in commands() if page == "docs/howto/private-swarm.md"},
     "hivemind-dht --host_maddrs 0.0.0.0:31337 --identity_path root.key": run_dht,
     "hivemind-hub --run_id my_run --checkpoints states --web 8080": run_hub,
     "hivemind-monitor --run_id my_run --web 8080": run_monitor,

@@ -2,6 +2,7 @@
 #include "lib/check.h"
 
 #include "core/node.h"
+#include "core/peers/standing.h"
 #include "net/sim/sim.h"
 
 #include <string.h>
@@ -286,7 +287,7 @@ static void peer_started_before_its_initial_peer_waits_for_it(void **unused) {
   hv_sim_kill(s.sim, 0);
   add(&s, 0);
   run(&s, 20);
-  assert_true(hv_peers_none_answers(peers_of(&s, 1)));
+  assert_true(hv_standing_none_answers(peers_of(&s, 1)));
   assert_int_equal(peers_of(&s, 1)->starts[0].status, HV_REFUSED);
   assert_true(peers_of(&s, 1)->starts[0].tries > 2);
   hv_sim_restart(s.sim, 0);
@@ -321,7 +322,7 @@ static void a_wrong_identity_is_refused(void **unused) {
   add(&s, HV_SIM_ANY);
   run(&s, 5);
   assert_int_equal(peers_of(&s, 1)->starts[0].status, HV_DENIED);
-  assert_true(hv_peers_none_answers(peers_of(&s, 1)));
+  assert_true(hv_standing_none_answers(peers_of(&s, 1)));
   assert_int_equal(alive(&s, 1), 0);
   close_scene(&s);
 }

@@ -68,7 +68,7 @@ function show(run) {
   at("clients").textContent = run.num_clients ? `${number(run.num_clients)} only dial out` : "";
   at("loss").textContent = number(run.loss, 4);
   at("peer-rows").replaceChildren(...run.peers.map(peer => row([
-    peer.peer_id.slice(-8), peer.name, peer.role, peer.version, number(peer.epoch), number(peer.samples), share(peer.share),
+    peer.peer_id.slice(-8), peer.membership ? `${peer.name} ${peer.membership}` : peer.name, peer.role, peer.version, number(peer.epoch), number(peer.samples), share(peer.share),
     number(peer.speed, 1), number(peer.loss, 4), number(peer.rounds), number(peer.failures), epochOf(peer, run.numbers),
     peer.doubt || peer.differs || peer.troubles[0] || `${Math.round(peer.age)} s ago`,
   ], peer.doubt ? "doubt" : peer.differs ? "differs" : peer.troubles.length ? "trouble" : "", peer.peer_id)));

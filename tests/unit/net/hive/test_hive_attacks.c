@@ -34,10 +34,16 @@ static size_t resident(void) {
   return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+static const char *swarm_key; /* of a closed swarm; NULL: it is open */
+
 static hv_hive *start(const char *initial) {
   static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
-  hv_hive_config config = {
-      .listen = here, .n_listen = 1, .initial_peers = &initial, .n_initial_peers = initial != NULL, .pool_threads = 1};
+  hv_hive_config config = {.listen = here,
+                           .n_listen = 1,
+                           .initial_peers = &initial,
+                           .n_initial_peers = initial != NULL,
+                           .pool_threads = 1,
+                           .swarm_key = swarm_key};
   hv_hive *hive = NULL;
   hv_error err = {0};
   if (hv_hive_start(&config, &hive, &err) != HV_OK)
@@ -143,8 +149,7 @@ static void each_attack_leaves_a_friend_served(void **state) {
 }
 
 /* 40 keys of 10 networks, with RATE each as above. */
-static void all_attacks_at_once_leave_a_friend_served(void **state) {
-  (void)state;
+static void all_at_once(void) {
   siege s;
   begin(&s);
   for (unsigned i = 0; i < TOGETHER; i++)
@@ -155,6 +160,38 @@ static void all_attacks_at_once_leave_a_friend_served(void **state) {
   end(&s);
 }
 
+static void all_attacks_at_once_leave_a_friend_served(void **state) {
+  (void)state;
+  all_at_once();
+}
+
+static void closed_swarm_is_attacked_by_strangers(void **state) {
+  (void)state;
+  char key[HV_SWARM_KEY_TEXT_MAX];
+  hv_swarm_key_new(key);
+  swarm_key = key;
+  all_at_once();
+  swarm_key = NULL;
+}
+
+/* A guest attacks with as many keys as it likes. */
+static void closed_swarm_is_attacked_by_a_guest(void **state) {
+  (void)state;
+  hv_mem mem;
+  char key[HV_SWARM_KEY_TEXT_MAX], invite[HV_INVITE_TEXT_MAX], id[HV_INVITATION_TEXT_MAX];
+  hv_credentials guest;
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  hv_swarm_key_new(key);
+  assert_int_equal(hv_invite_new(key, INT32_MAX, "", invite, id, NULL), HV_OK);
+  assert_int_equal(hv_credentials_read(&mem, NULL, invite, &guest, NULL), HV_OK);
+  swarm_key = key;
+  h2_join(&guest);
+  all_at_once();
+  h2_join(NULL);
+  swarm_key = NULL;
+  hv_credentials_fini(&guest);
+}
+
 int main(int argc, char **argv) {
   if (argc > 1)
     cmocka_set_test_filter(argv[1]);
@@ -162,6 +199,8 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_attack_leaves_a_friend_served),
       cmocka_unit_test(all_attacks_at_once_leave_a_friend_served),
+      cmocka_unit_test(closed_swarm_is_attacked_by_strangers),
+      cmocka_unit_test(closed_swarm_is_attacked_by_a_guest),
   };
   return cmocka_run_group_tests_name("attacks on a peer", tests, NULL, NULL);
 }

@@ -1,0 +1,38 @@
+/* A hive's place in a closed swarm: its credentials, and whether the swarm refuses it.
+ *
+ * Room: net (uses invitation, clock, core/node, core/peers/standing). Used by hive, which embeds it.
+ * Owner: an hv_closed owns its credentials.
+ * Thread: hv_closed_keep on the hive thread; hv_closed_refused on any.
+ * Rules: docs/design/invitations.md.
+ */
+#ifndef HV_NET_CLOSED_H
+#define HV_NET_CLOSED_H
+
+#include "core/node.h"
+#include "core/peers/standing.h"
+#include "hivemind_c.h"
+#include "net/invitation.h"
+
+#include <pthread.h>
+
+typedef struct hv_closed {
+  hv_credentials credentials; /* zeros: the swarm is open */
+  pthread_mutex_t lock;
+  hv_admission_refusal refused; /* under the lock, as are those below */
+  uint8_t *denials;             /* a copy of the list of denials */
+  size_t denials_size, told;
+} hv_closed;
+
+void hv_closed_init(hv_closed *closed);
+void hv_closed_fini(hv_closed *closed);
+/* Reads the credentials of a configuration, if it has any. HV_MALFORMED; HV_INVALID: there is no TLS; HV_NOT_ADMITTED: the
+ * invitation has ended; HV_NOMEM, HV_CRYPTO. */
+hv_status hv_closed_read(hv_closed *closed, hv_mem *mem, const hv_hive_config *config, hv_error *err);
+/* Copies for the program's threads whether the peers refuse this node, and the list of denials. */
+void hv_closed_keep(hv_closed *closed, hv_mem *mem, hv_node *node);
+/* As hv_hive_denials. */
+size_t hv_closed_denials(hv_closed *closed, uint8_t *out, size_t max, size_t *told);
+/* As hv_hive_refused. */
+int hv_closed_refused(hv_closed *closed, hv_cause *cause, char out[HV_MSG_TEXT_MAX]);
+
+#endif

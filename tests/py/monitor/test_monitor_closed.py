@@ -1,0 +1,50 @@
+"""The monitor in a closed swarm: it shows by which invitation each peer came, as the peer proves it."""
+
+import time
+
+import pytest
+
+from hivemind_c import DHT, _invitation, get_dht_time, invite
+from hivemind_c.dht import news
+from hivemind_c.dht.values import pack
+from hivemind_c.monitor.gather import Gatherer
+from support import HERE, PATIENT
+
+
+@pytest.fixture
+def key(tmp_path, monkeypatch):
+    for name in ("INVITE", "HIVEMIND_SWARM_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    _invitation.new_key(tmp_path / "swarm.key")
+    return tmp_path / "swarm.key"
+
+
+def tell(dht, proof):
+    said = news.News("1", "pc", "trainer", get_dht_time(), 60.0, 1, 64, 1, 1.0, None, 0, 0, (), proof=proof)
+    where, subkey = news.key_of("r", dht.peer_id).encode(), pack(news.subkey_of(dht.peer_id))
+    dht._node._started().dht_store(where, subkey, news.write_news(said), 60000).result(60)
+
+
+def test_monitor_shows_the_invitation_that_a_peer_proves(key):
+    good, other = invite(key, name="lab-3"), invite(key, name="other")
+    with (
+        DHT(start=True, host_maddrs=HERE, swarm_key=key, **PATIENT) as first,
+        DHT(first.get_visible_maddrs(), start=True, host_maddrs=HERE, invite=good.text, **PATIENT) as honest,
+        DHT(first.get_visible_maddrs(), start=True, host_maddrs=HERE, invite=other.text, **PATIENT) as liar,
+    ):
+        tell(honest, honest.proof)
+        tell(liar, honest.proof)  # it would have another one denied
+        gatherer, shown = Gatherer(first, "r", 64), {}
+        for _ in range(600):
+            shown = {view.peer_id: view.membership for view in gatherer.look().peers}
+            if len(shown) == 2:
+                break
+            time.sleep(0.1)
+        gatherer.shutdown()
+        assert shown == {str(honest.peer_id): f"{good.id} lab-3", str(liar.peer_id): ""}
+
+
+def test_record_of_an_open_swarm_has_no_proof():
+    said = news.News("1", "pc", "trainer", 1.0, 60.0, 1, 64, 1, 1.0, None, 0, 0, ())
+    assert b"proof" not in news.write_news(said)
+    assert b"proof" in news.write_news(news.News(**{**vars(said), "proof": b"x"}))

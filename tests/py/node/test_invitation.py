@@ -1,0 +1,380 @@
+"""Closed swarms: members find each other, all others get one sentence, and no secret is shown."""
+
+import copy
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+import _hivemind_c
+import hivemind_c
+from hivemind_c import (
+    DHT,
+    HivemindError,
+    HivemindPermissionError,
+    HivemindValueError,
+    Node,
+    _invitation,
+    get_dht_time,
+    invite,
+)
+from hivemind_c.cli import invite as command
+from support import HERE, PATIENT
+
+GRACE = 3600
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in ("INVITE", "HIVEMIND_SWARM_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def key(tmp_path):
+    path = tmp_path / "swarm.key"
+    _invitation.new_key(path)
+    return path
+
+
+def ending_in(key, seconds, name=""):
+    """The text of an invitation that counts for some seconds from now."""
+    text = key.read_text().strip()
+    return _hivemind_c.invite_new(text, int(time.time()) - GRACE + seconds, name)[0]
+
+
+def refused(call, cause="not_invited"):
+    with pytest.raises(HivemindPermissionError) as caught:
+        call()
+    assert caught.value.status == "NOT_ADMITTED" and caught.value.cause == cause
+    return str(caught.value)
+
+
+# ---- members and strangers ----
+
+
+def test_holder_guest_and_client_share_a_dht(dht, key):
+    made = invite(key, name="lab-3")
+    first = dht(swarm_key=key)
+    guest = dht(first.get_visible_maddrs(), invite=made.text)
+    client = dht(guest.get_visible_maddrs(), invite=made.text, client_mode=True)
+    assert client.store("place", 7, get_dht_time() + 60)
+    assert first.get("place", latest=True).value == 7
+    assert first.membership == "holder" and guest.membership == f"{made.id} lab-3"
+
+
+def test_stranger_is_told_why_and_does_not_start(dht, key):
+    first = dht(swarm_key=key)
+    began = time.monotonic()
+    text = refused(lambda: dht(first.get_visible_maddrs()))
+    assert "this swarm is closed" in text and "INVITE" in text and "holder of its key" in text
+    assert time.monotonic() - began < PATIENT["startup_timeout"] / 3
+
+
+def test_member_of_another_swarm_does_not_start(dht, key, tmp_path):
+    _invitation.new_key(tmp_path / "other.key")
+    first = dht(swarm_key=key)
+    assert "same swarm key" in refused(lambda: dht(first.get_visible_maddrs(), swarm_key=tmp_path / "other.key"))
+
+
+def test_guest_does_not_join_an_open_swarm(dht, key):
+    first = dht()
+    refused(lambda: dht(first.get_visible_maddrs(), invite=invite(key).text))
+
+
+def test_open_swarm_stays_open(pair):
+    assert pair[0].membership == ""
+    pair[0].check_admission()
+
+
+def test_guest_joins_if_one_initial_peer_is_of_its_swarm(dht, key):
+    stranger, first = dht(), dht(swarm_key=key)
+    both = [*stranger.get_visible_maddrs(), *first.get_visible_maddrs()]
+    assert dht(both, invite=invite(key).text).membership.startswith("inv-")
+
+
+def test_stranger_reads_and_sends_nothing(node, key):
+    first = node(swarm_key=key)
+    stranger = node(initial_peers=first.addresses)
+    refused(lambda: stranger.wait_for_peers(1, timeout=60))
+    refused(stranger.check_admission)
+    assert first.peers() == [] and stranger.peers() == []
+    first.check_admission()
+
+
+def test_averager_of_a_client_joins_by_the_invitation_of_its_dht(dht, key):
+    first = dht(swarm_key=key)
+    node = first.client_node()
+    try:
+        assert node.wait_for_peers(1, timeout=60) and node.membership == "holder"
+    finally:
+        node.shutdown()
+
+
+# ---- ends ----
+
+
+def test_ended_invitation_does_not_start(key):
+    text = refused(lambda: Node(HERE, invite=ending_in(key, -60)), "invitation_ended")
+    assert text.count("UTC") == 2 and "set the clock" in text
+
+
+def test_member_is_refused_when_its_invitation_ends(node, key):
+    first = node(swarm_key=key)
+    guest = node(invite=ending_in(key, 4), initial_peers=first.addresses)
+    assert guest.wait_for_peers(1, timeout=60)
+    guest.check_admission()
+    for _ in range(600):
+        try:
+            guest.check_admission()
+        except HivemindPermissionError:
+            break
+        time.sleep(0.1)
+    assert "not in the swarm any more" in refused(guest.check_admission, "invitation_ended")
+    with pytest.raises(HivemindError):
+        guest.echo(first.peer_id, b"?", timeout=10)
+    for _ in range(600):
+        if not first.peers():
+            break
+        time.sleep(0.1)
+    assert first.peers() == []
+
+
+# ---- denials ----
+
+
+def until(what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not what() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return what()
+
+
+def is_refused(node):
+    try:
+        node.check_admission()
+    except HivemindPermissionError as error:
+        return error.cause == "denied"
+    return False
+
+
+def test_denied_invitation_ends_all_that_came_by_it(node, key, capsys, tmp_path):
+    first = node(swarm_key=key)
+    bad, good = invite(key, name="bad"), invite(key, name="good")
+    kept = tmp_path / "kept.identity"
+    members = [node(invite=good.text, initial_peers=first.addresses, identity_path=kept)]
+    denied = [node(invite=bad.text, initial_peers=first.addresses) for _ in range(2)]
+    for one in [*members, *denied]:
+        assert one.wait_for_peers(3, timeout=60)
+    began = time.monotonic()
+    arguments = [str(key), "--deny", bad.id, "--initial_peers", *members[0].addresses]
+    assert command.main(arguments) == 0, capsys.readouterr().err
+    assert "cannot be denied" in capsys.readouterr().out
+    assert all(until(lambda one=one: is_refused(one), 30) for one in denied)
+    ids = {one.peer_id for one in denied}
+    assert until(lambda: not any(ids & {peer.peer_id for peer in one.peers()} for one in (first, *members)), 30)
+    assert time.monotonic() - began < 30
+    assert first.echo(members[0].peer_id, b"still here", timeout=30) == b"still here"
+    # a new peer with the same invitation, and a member that starts again
+    late = node(invite=bad.text, initial_peers=first.addresses)
+    refused(lambda: late.wait_for_peers(1, timeout=60), "denied")
+    file = tmp_path / "kept.identity.denied"
+    assert until(file.exists)
+    assert file.read_bytes() == (tmp_path / "swarm.key.denied").read_bytes()
+
+
+def test_list_beside_the_key_counts_at_the_next_start(node, key, capsys):
+    bad = invite(key)
+    assert command.main([str(key), "--deny", bad.id]) == 1
+    assert "no peer has it yet" in capsys.readouterr().err
+    first = node(swarm_key=key)
+    late = node(invite=bad.text, initial_peers=first.addresses)
+    refused(lambda: late.wait_for_peers(1, timeout=60), "denied")
+
+
+def test_peer_is_denied_by_its_id(node, key):
+    first = node(swarm_key=key)
+    made = invite(key)
+    bad = node(invite=made.text, initial_peers=first.addresses)
+    good = node(invite=made.text, initial_peers=first.addresses)
+    for one in (bad, good):
+        assert one.wait_for_peers(2, timeout=60)
+    assert command.main([str(key), "--deny", bad.peer_id, "--initial_peers", *good.addresses]) == 0
+    assert until(lambda: is_refused(bad), 30)
+    assert good.echo(first.peer_id, b"1", timeout=30) == b"1"
+
+
+def test_holder_is_not_denied(node, key):
+    first = node(swarm_key=key)
+    second = node(swarm_key=key, initial_peers=first.addresses)
+    assert second.wait_for_peers(1, timeout=60)
+    assert command.main([str(key), "--deny", second.peer_id, "--initial_peers", *first.addresses]) == 0
+    assert second.echo(first.peer_id, b"1", timeout=30) == b"1"
+
+
+def test_forged_or_older_list_is_ignored(node, key, tmp_path, capsys):
+    text = key.read_text().strip()
+    _invitation.new_key(tmp_path / "other.key")
+    made = invite(key)
+    forged = _hivemind_c.denials_new((tmp_path / "other.key").read_text().strip(), b"", made.id)
+    _invitation.write_denials(f"{key}.denied", forged)
+    first = node(swarm_key=key)
+    assert first._node.denials()[0] == b""
+    assert command.main([str(key), "--deny", made.id]) == 1  # it is not changed into one of this swarm
+    assert "damaged, or of another swarm" in capsys.readouterr().err
+    newer = _hivemind_c.denials_new(text, _hivemind_c.denials_new(text, b"", made.id), first.peer_id)
+    too_long = newer[:40] + newer[40:72] * 1030 + newer[-64:]
+    for wrong in (forged, newer[:-1], too_long, b"x", newer + b"x" * 32):
+        _invitation.write_denials(f"{key}.denied", wrong)
+        assert node(swarm_key=key)._node.denials()[0] == b""
+    for wrong in ("inv-12", "12D3KooW", "", "INV-0000000000000000"):
+        with pytest.raises(HivemindValueError):
+            _hivemind_c.denials_new(text, b"", wrong)
+
+
+# ---- where keys and invitations come from ----
+
+
+def test_variables_count_where_nothing_is_given(dht, key, monkeypatch):
+    made = invite(key)
+    monkeypatch.setenv("HIVEMIND_SWARM_KEY", key.read_text())  # as Kubernetes gives it, with the line's end
+    first = dht()
+    monkeypatch.setenv("HIVEMIND_SWARM_KEY", str(key))
+    assert dht(first.get_visible_maddrs()).membership == "holder"
+    monkeypatch.delenv("HIVEMIND_SWARM_KEY")
+    monkeypatch.setenv("INVITE", made.text)
+    assert dht(first.get_visible_maddrs()).membership == made.id
+
+
+@pytest.mark.parametrize("variable", ["INVITE", "HIVEMIND_SWARM_KEY"])
+@pytest.mark.parametrize("value", ["", " ", "\n", "/no/such/file"])
+def test_variable_without_a_secret_is_an_error(variable, value, monkeypatch):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(HivemindError, match=variable):
+        Node(HERE, start=False)
+
+
+def test_bad_texts_are_errors_that_do_not_show_them(key, tmp_path):
+    text = invite(key).text
+    for wrong in (f" {text}", f"{text} ", text[:-1], text[4:], text.replace("hvi1", "hvi9"), f"{text}\n\n", text[:20]):
+        with pytest.raises(HivemindError) as caught:
+            Node(HERE, invite=wrong, start=False)
+        assert text[8:40] not in str(caught.value)
+    for wrong in (key.read_text().strip()[:-2], text, 3, b"bytes"):
+        with pytest.raises((HivemindError, TypeError)) as caught:
+            Node(HERE, swarm_key=wrong, start=False)
+        assert text[8:40] not in str(caught.value)
+    _invitation.new_key(tmp_path / "other.key")
+    with pytest.raises(HivemindValueError, match="two swarms"):
+        Node(HERE, invite=text, swarm_key=tmp_path / "other.key", start=False)
+
+
+def test_file_that_others_may_read_is_refused(key, tmp_path):
+    key.chmod(0o640)
+    with pytest.raises(HivemindPermissionError, match="chmod 600"):
+        Node(HERE, swarm_key=key, start=False)
+    for path, content in (("empty", b""), ("binary", b"\xff" * 40), ("large", b"a" * 5000)):
+        (tmp_path / path).write_bytes(content)
+        (tmp_path / path).chmod(0o600)
+        with pytest.raises(HivemindError):
+            Node(HERE, swarm_key=tmp_path / path, start=False)
+    with pytest.raises(HivemindError, match="regular file"):
+        Node(HERE, swarm_key=tmp_path, start=False)
+
+
+def test_insecure_node_takes_no_key(key):
+    with pytest.raises(ValueError, match="insecure"):
+        Node(HERE, swarm_key=key, insecure=True)
+
+
+def test_authorizer_names_the_invitation():
+    with pytest.raises(NotImplementedError, match="invite="):
+        DHT(start=False, authorizer=object())
+
+
+# ---- no secret is shown ----
+
+
+def test_secret_is_in_no_text_and_in_no_pickle(key):
+    made = invite(key, name="lab-3")
+    node = Node(HERE, invite=made.text, start=False)
+    secret = node._config["invite"]
+    assert secret.reveal() == made.text and copy.deepcopy(secret) is secret
+    for shown in (repr(secret), str(secret), f"{secret}", repr(node), repr(made), repr(node._config)):
+        assert made.text[8:] not in shown
+    assert made.text.encode()[8:] not in pickle.dumps(secret)
+    with pytest.raises(HivemindValueError, match="give it again"):
+        pickle.loads(pickle.dumps(secret)).reveal()
+
+
+# ---- invite() and the command ----
+
+
+def test_invitation_has_bounds(key):
+    made = invite(key, days=0.5, name="a.b-c_1")
+    assert made.text.startswith("hvi1") and made.id.startswith("inv-") and len(made.id) == 20
+    assert abs(made.ends - time.time() - 43200) < 60 and made.name == "a.b-c_1"
+    for wrong in (dict(days=0), dict(days=-1), dict(days=1e9), dict(days="7"), dict(name="a b"), dict(name="x" * 33)):
+        with pytest.raises(HivemindValueError):
+            invite(key, **wrong)
+    with pytest.raises(HivemindValueError, match="there is no swarm key"):
+        invite()
+
+
+def test_command_makes_a_key_once_and_invitations(tmp_path, capsys):
+    path = tmp_path / "swarm.key"
+    assert command.main(["--new", str(path)]) == 0
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600 and path.read_text().startswith("hvk1")
+    before = path.read_text()
+    assert before.strip() not in capsys.readouterr().out
+    assert command.main(["--new", str(path)]) == 1
+    assert path.read_text() == before and "never overwritten" in capsys.readouterr().err
+    assert command.main([str(path), "--days", "7", "--name", "lab-3"]) == 0
+    line, note = capsys.readouterr().out.splitlines()
+    assert line.startswith("INVITE=hvi1") and note.startswith("# inv-") and " lab-3 ends " in note
+    assert _hivemind_c.membership_of(None, line[7:]) == f"{note[2:22]} lab-3"
+    assert command.main([before.strip()]) == 1
+    assert "command line" in capsys.readouterr().err
+
+
+def test_hub_prints_one_line_that_a_guest_joins_by(key, tmp_path, dht, monkeypatch):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hivemind_c.cli.hub", "--run_id", "r", "--host", "127.0.0.1", "--port", "0"]
+        + ["--no_open_port", "--history", "none", "--identity", str(tmp_path / "hub.key"), "--swarm_key", str(key)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        line = process.stdout.readline().split()
+        words = dict(word.split("=", 1) for word in line)
+        assert list(words) == ["INVITE", "INITIAL_PEERS"]
+        assert process.stdout.readline().startswith("%env INVITE=hvi1")
+        refused(lambda: dht(words["INITIAL_PEERS"]))
+        guest = dht(words["INITIAL_PEERS"], invite=words["INVITE"])
+        assert guest.membership.endswith(" hub")
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_public_names_are_there():
+    assert hivemind_c.invite is invite and hivemind_c.Invitation
+
+
+def test_hub_that_is_refused_ends(node, key, tmp_path):
+    first = node(swarm_key=key)
+    arguments = ["--run_id", "r", "--host", "127.0.0.1", "--port", "0", "--no_open_port", "--history", "none"]
+    arguments += ["--identity", str(tmp_path / "hub.key"), "--initial_peers", first.addresses[0]]
+    done = subprocess.run(
+        [sys.executable, "-m", "hivemind_c.cli.hub", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 1 and "this swarm is closed" in done.stderr
