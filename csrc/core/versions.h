@@ -16,7 +16,7 @@
 /* The feature bits that this code has. */
 #define HV_FEATURE_STATE_WANTED 1ull /* it answers HV_MSG_STATE_WANTED */
 #define HV_FEATURE_DIAL 2ull         /* it answers HV_MSG_DIAL */
-#define HV_FEATURE_DENIALS 4ull      /* it answers HV_MSG_DENIALS */
+#define HV_FEATURE_DENIALS 8ull      /* it answers HV_MSG_DENIALS */
 #define HV_PROTOCOL_FEATURES (HV_FEATURE_STATE_WANTED | HV_FEATURE_DIAL | HV_FEATURE_DENIALS)
 
 #define HV_VERSIONS_MAX 65535u
