@@ -68,6 +68,7 @@ def test_record_is_stored_when_the_look_fails():
         peer_id="12D3KooW",
         get=lambda *_, **__: SimpleNamespace(result=late),
         _node=SimpleNamespace(_started=lambda: node),
+        proof=b"",
     )
     tell_in_turns(Presence(dht, RUN))
     assert asked and len(stored) == 2 * LOOK_EVERY + 1
