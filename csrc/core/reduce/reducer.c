@@ -230,11 +230,6 @@ static void publish(slot *s) {
   reducer_settle(s);
 }
 
-static void drop_codes(slot *s) {
-  hv_mem_free(s->codes);
-  s->codes = NULL;
-}
-
 /* A job's end, for all kinds: 1 when the round goes on. */
 static int job_over(slot *s, const hv_event *event) {
   hv_reducer *r = s->reducer;
@@ -257,7 +252,8 @@ static void averaged(hv_job *job, const hv_event *event) {
   if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
     hv_hold_put(r->hold, index_of(r, s->item), &s->counted, s->made); /* it is in its place, whatever else happened */
   if (goes_on && s->status == HV_NOT_FINITE) {                        /* the codec cannot hold it */
-    drop_codes(s);
+    hv_mem_free(s->codes);
+    s->codes = NULL;
     reducer_settle(s);
   } else if (goes_on && s->status == HV_OK) {
     publish(s);
@@ -325,8 +321,6 @@ static void accumulated(hv_job *job, const hv_event *event) {
 /* ---- an item goes on ---- */
 
 static int make_codes(slot *s) {
-  if (s->codes)
-    return 1;
   s->codes_size = reducer_bytes_of(s->reducer, s->item);
   s->codes = hv_mem_aligned(s->reducer->env->mem, s->codes_size);
   if (!s->codes)
@@ -334,16 +328,28 @@ static int make_codes(slot *s) {
   return s->codes != NULL;
 }
 
+/* Memory for the first chunk, which stays for the slot's next items. */
+static int make_kept(slot *s) {
+  size_t room = reducer_bytes_of(s->reducer, s->item);
+  if (s->sum.room >= room)
+    return 1;
+  hv_mem_free(s->sum.kept);
+  s->sum.kept = hv_mem_alloc(s->reducer->env->mem, room);
+  s->sum.room = s->sum.kept ? room : 0;
+  if (!s->sum.kept)
+    reducer_fail(s->reducer, HV_NOMEM);
+  return s->sum.kept != NULL;
+}
+
 /* True if this member's own values count for nothing, so they cannot be the mean of equal ones. */
 static int keeps_first(const hv_reducer *r) {
-  return r->round->members[r->round->me].auxiliary || r->own_refused || !(hv_round_weight(r->round, r->round->weight) > 0);
+  return r->round->members[r->round->me].auxiliary || !(hv_round_weight(r->round, r->round->weight) > 0);
 }
 
 static void close_slot(slot *s) {
   s->state = SLOT_CLOSING;
   if (!(s->weight > 0)) {
     hv_run_sum_end(&s->sum);
-    drop_codes(s);
     reducer_settle(s); /* nobody's values count: all keep their own */
   } else if (make_codes(s)) {
     start_job(s, run_average, averaged);
@@ -439,10 +445,8 @@ static void reducer_advance(slot *s) {
     return;
   s->current = take_waiting(s);
   if (s->current && source == HV_VIEW_REDUCE) {
-    if (keeps_first(r) && !make_codes(s))
+    if (keeps_first(r) && !make_kept(s))
       return;
-    s->sum.kept = keeps_first(r) ? s->codes : NULL;
-    s->sum.room = s->codes_size;
     start_job(s, run_accumulate, accumulated);
   } else if (s->current) {
     s->state = SLOT_CLOSING;
@@ -483,7 +487,6 @@ static hv_status open_slot(hv_reducer *r, uint32_t item) {
   s->item = item;
   s->state = SLOT_OPEN;
   s->weight = s->begun = 0;
-  drop_codes(s);
   s->heard = s->counted = (hv_members){{0}};
   s->made = r->view->number;
   if (source_of(r, item) != HV_VIEW_REDUCE || r->own_refused || r->round->members[r->round->me].auxiliary)

@@ -57,6 +57,7 @@ void hv_reducer_free(hv_reducer *r) {
     drop_contribution(s->current);
     hv_payload_release(s->average);
     hv_mem_free(s->codes);
+    hv_mem_free(s->sum.kept);
     hv_mem_free(s->sum.here); /* a device's was ended by whoever is done; in a world that is dead it is not touched */
   }
   hv_mem_free(r->contributors);

@@ -468,6 +468,7 @@ hv_status hv_run_sum_begin(const hv_run *run, uint32_t index, hv_run_sum *sum) {
   sum->seen = 0;
   sum->unlike = 0;
   sum->n_kept = 0;
+  sum->own = 0;
   sum->device = run->has_values ? where.device : NULL;
   sum->there = NULL;
   hv_status status = sum->device ? sum->device->sum_take(sum->device->self, chunk.size, &sum->there) : HV_OK;
@@ -523,6 +524,7 @@ hv_status hv_run_sum_add(const hv_kern *kern, hv_run_sum *sum, uint32_t size, co
 
 hv_status hv_run_sum_add_own(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float weight,
                              float norm_max) {
+  sum->own |= weight > 0;
   if (!sum->device)
     return hv_run_accumulate(run, kern, index, weight, norm_max, sum->here);
   hv_run_chunk chunk = hv_run_chunk_of(run, index);
@@ -579,8 +581,8 @@ hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t ind
   if (status != HV_OK || own)
     return status;
   *written = 0;
-  if (chunk.codec == HV_CODEC_NONE && sum->n_kept > 0 && !sum->unlike && sum->n_kept <= room) {
-    memmove(out, sum->kept, sum->n_kept);
+  if (chunk.codec == HV_CODEC_NONE && sum->n_kept > 0 && !sum->unlike && !sum->own && sum->n_kept <= room) {
+    memcpy(out, sum->kept, sum->n_kept);
     *written = sum->n_kept;
     return HV_OK;
   }

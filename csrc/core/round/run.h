@@ -103,7 +103,8 @@ typedef struct hv_run_sum {
   float *here;         /* accumulator in the host's memory; the caller's */
   size_t seen;         /* bytes of `first`; 0: no chunk has arrived yet */
   int unlike;          /* 1: two chunks differed */
-  uint8_t *kept;       /* memory for the first chunk, the caller's, which may be that of the encoded mean; NULL: none is kept */
+  int own;             /* 1: own values that weigh something are in it */
+  uint8_t *kept;       /* memory for the first chunk, the caller's; NULL: none is kept */
   size_t room, n_kept; /* bytes of it; bytes of the chunk in it */
   uint8_t first[HV_RUN_SUM_SEEN];
   const hv_device *device; /* device that adds up, because it holds all of the chunk's own values; NULL: the host adds up */

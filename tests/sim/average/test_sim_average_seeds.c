@@ -152,7 +152,6 @@ static void member_of_a_dead_coordinator_gets_time_to_reach_the_next(void **unus
 static void checker_knows_a_member_left_alone_at_the_end(void **unused) {
   (void)unused;
   plays_well(swarm_average_play, 501245, 12, six_epochs);
-  plays_well(swarm_average_play, 503154, 12, six_epochs);
   plays_well(swarm_average_play, 509150, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 503105, 12, six_epochs);
   plays_well_under(AND_LIARS, swarm_average_play, 505262, 12, six_epochs);
