@@ -127,6 +127,7 @@ class Transition:
     def _finish(self) -> None:
         with self.ledger.clock.enter("stepping"):
             if self.left_out:
+                self.optimizer.reporter.say_discarded(self.epoch, self.samples)
                 self.notes.lose(self.samples, "the others made this step without this peer")
                 self.samples = 0
             else:
