@@ -291,7 +291,7 @@ class Membership:
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
         averager = self.state_averager
         before, was_apart, claimed, ledger = self.local_epoch, self._apart, self.tracker.global_epoch, self.ledger
-        mark = averager.lineage.mark
+        mark = averager.lineage.mark if self.reporter.samples_kept else None  # a joiner's need not be hashed
         self._step_aside()
         averager.background.drop()
         averager.loaded = False
@@ -315,7 +315,7 @@ class Membership:
                 self._take_epoch(self.tracker.global_epoch)
             self.belief.trust()
             self._wrong_since = None
-            if averager.lineage.mark != mark:
+            if mark is not None and averager.lineage.mark != mark:
                 ledger.notes.lose(self.reporter.give_up_kept(), "another replica is the swarm's")
             self.setups.renew()
             self.setups.take_change()  # the state's own mark says how it came about
