@@ -385,9 +385,11 @@ def test_joiner_gets_the_last_averaged_state(make):
     for peer in peers:
         peer.batch()  # of its own, which joiners need not have
     late = make(2, seed=7)
-    assert eventually(lambda: late.averager.load_state_from_peers(timeout=10))
+    # who comes while the first one is being replaced by the average may still get that one
+    assert eventually(
+        lambda: late.averager.load_state_from_peers(timeout=10) and torch.equal(flat(late.model), state)
+    )
     assert late.averager.local_epoch == 1
-    assert torch.equal(flat(late.model), state)
 
 
 def test_joiner_of_a_lone_peer_takes_its_state(make):

@@ -190,6 +190,7 @@ def test_contradictory_options_are_errors_when_fit_begins():
 OPTIONS = {
     "delay_state_averaging": True,
     "average_state_every": 3,
+    "when_alone": "stop",
     "use_local_updates": True,
     "verbose": True,
     "matchmaking_time": 1.5,
