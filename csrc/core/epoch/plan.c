@@ -1,0 +1,113 @@
+#include "core/epoch/plan.h"
+
+const char *hv_epoch_action_name(hv_epoch_action action) {
+  static const char *const names[] = {
+#define HV_EPOCH_ACTION_NAME(name, text) #name,
+      HV_EPOCH_ACTION_MAP(HV_EPOCH_ACTION_NAME)
+#undef HV_EPOCH_ACTION_NAME
+  };
+  return (unsigned)action < HV_EPOCH_ACTIONS ? names[action] : "?";
+}
+
+hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
+  if (o->delay_grad_averaging && o->use_local_updates)
+    return hv_fail(err, HV_INVALID,
+                   "delay_grad_averaging cannot be combined with use_local_updates: no gradients are averaged then; remove "
+                   "delay_grad_averaging");
+  if (o->delay_grad_averaging && !o->delay_optimizer_step)
+    return hv_fail(err, HV_INVALID,
+                   "delay_grad_averaging=True needs delay_optimizer_step=True: a step cannot come before its gradients; "
+                   "remove delay_optimizer_step");
+  if (o->delay_optimizer_step && !o->offload)
+    return hv_fail(err, HV_INVALID,
+                   "a delayed optimizer step works on a copy of the parameters while the model trains on: write "
+                   "offload_optimizer=True, optimizer=lambda params: torch.optim.AdamW(params), params=model.parameters()");
+  if (o->auxiliary && o->use_local_updates)
+    return hv_fail(err, HV_INVALID,
+                   "an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates");
+  if (o->average_state_every < 1)
+    return hv_fail(err, HV_INVALID, "average_state_every must be a number of epochs, 1 or more, not 0");
+  return HV_OK;
+}
+
+static void do_now(hv_epoch_plan *plan, hv_epoch_action action) {
+  plan->now[plan->n_now++] = (uint8_t)action;
+}
+
+static void do_late(hv_epoch_plan *plan, hv_epoch_action action) {
+  plan->late[plan->n_late++] = (uint8_t)action;
+}
+
+static void put(hv_epoch_plan *plan, int late, hv_epoch_action action) {
+  (late ? do_late : do_now)(plan, action);
+}
+
+hv_epoch_plan hv_epoch_plan_batch(const hv_epoch_options *o) {
+  hv_epoch_plan plan = {0};
+  if (o->auxiliary)
+    return plan;
+  if (!o->use_local_updates) {
+    do_now(&plan, HV_EPOCH_SUM);
+    return plan;
+  }
+  put(&plan, o->delay_optimizer_step, HV_EPOCH_LOCAL_STEP);
+  if (o->offload || o->delay_optimizer_step)
+    put(&plan, o->delay_optimizer_step, HV_EPOCH_APPLY);
+  return plan;
+}
+
+int hv_epoch_averages_state_at(const hv_epoch_options *o, uint64_t epoch) {
+  return epoch % o->average_state_every == 0;
+}
+
+uint64_t hv_epoch_state_epoch(const hv_epoch_options *o, uint64_t epoch) {
+  return o->use_local_updates ? epoch - epoch % o->average_state_every : epoch;
+}
+
+int hv_epoch_steps_late(const hv_epoch_options *o) {
+  return o->delay_optimizer_step || o->delay_state_averaging;
+}
+
+/* The end of an epoch with gradients. If something is late, so is whatever comes after it, but for COUNT. */
+static void plan_gradients(hv_epoch_plan *plan, const hv_epoch_options *o, int averages_state, int alone) {
+  int steps_late = o->delay_optimizer_step, state_late = averages_state && o->delay_state_averaging;
+  if (!alone)
+    put(plan, o->delay_grad_averaging, HV_EPOCH_AVERAGE_GRADIENTS);
+  put(plan, steps_late, HV_EPOCH_STEP);
+  put(plan, steps_late, HV_EPOCH_SCHEDULE);
+  do_now(plan, HV_EPOCH_COUNT);
+  if (!steps_late && state_late && o->offload)
+    do_now(plan, HV_EPOCH_APPLY); /* the step; the average follows */
+  if (averages_state)
+    put(plan, steps_late || state_late, HV_EPOCH_AVERAGE_STATE);
+  if (steps_late || averages_state || o->offload)
+    put(plan, steps_late || state_late, HV_EPOCH_APPLY);
+}
+
+hv_epoch_plan hv_epoch_plan_end(const hv_epoch_options *o, uint64_t next_epoch, int alone) {
+  hv_epoch_plan plan = {0};
+  int averages_state = !alone && hv_epoch_averages_state_at(o, next_epoch);
+  if (o->auxiliary) {
+    if (!alone)
+      do_now(&plan, HV_EPOCH_AVERAGE_GRADIENTS);
+    do_now(&plan, HV_EPOCH_COUNT);
+    if (averages_state)
+      do_now(&plan, HV_EPOCH_AVERAGE_STATE);
+  } else if (o->use_local_updates) {
+    do_now(&plan, HV_EPOCH_SCHEDULE);
+    do_now(&plan, HV_EPOCH_COUNT);
+    if (averages_state) {
+      put(&plan, o->delay_state_averaging, HV_EPOCH_AVERAGE_STATE);
+      put(&plan, o->delay_state_averaging, HV_EPOCH_APPLY);
+    }
+  } else
+    plan_gradients(&plan, o, averages_state, alone);
+  return plan;
+}
+
+int hv_epoch_plan_has(const hv_epoch_plan *plan, hv_epoch_action action) {
+  for (size_t i = 0; i < HV_EPOCH_PLAN_MAX; i++)
+    if ((i < plan->n_now && plan->now[i] == action) || (i < plan->n_late && plan->late[i] == action))
+      return 1;
+  return 0;
+}

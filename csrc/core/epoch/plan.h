@@ -1,0 +1,74 @@
+/* The plan of a peer: which actions of a batch, and of an epoch's end, happen before step() returns, and which later.
+ *
+ * Room: core (uses base). Pure: options in, a list of actions out.
+ * Thread: any.
+ * Terms: an action of `now` is done before step() returns. An action of `late` is done after it, in the order of the list, while
+ * the program trains on; the last one of `late` is APPLY, which the thread that trains does in a later step().
+ * Rules: docs/reference/optimizer.md, "What happens when".
+ */
+#ifndef HV_CORE_EPOCH_PLAN_H
+#define HV_CORE_EPOCH_PLAN_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+// clang-format off
+#define HV_EPOCH_ACTION_MAP(X)                                                                                                     \
+  X(SUM, "add the batch's gradient to the epoch's")                                                                                \
+  X(LOCAL_STEP, "step the optimizer with the batch's own gradient")                                                                \
+  X(AVERAGE_GRADIENTS, "average gradients with the swarm")                                                                         \
+  X(STEP, "step the optimizer with the epoch's gradient")                                                                          \
+  X(SCHEDULE, "step the scheduler")                                                                                                \
+  X(COUNT, "count the epoch")                                                                                                      \
+  X(AVERAGE_STATE, "average parameters and statistics with the swarm")                                                             \
+  X(APPLY, "write the outcome into the model")
+// clang-format on
+
+typedef enum hv_epoch_action {
+#define HV_EPOCH_ACTION_ENUM(name, text) HV_EPOCH_##name,
+  HV_EPOCH_ACTION_MAP(HV_EPOCH_ACTION_ENUM)
+#undef HV_EPOCH_ACTION_ENUM
+      HV_EPOCH_ACTIONS
+} hv_epoch_action;
+
+/* The name of an action: "SUM". */
+const char *hv_epoch_action_name(hv_epoch_action action);
+
+/* The options of a peer that its plan depends on. */
+typedef struct hv_epoch_options {
+  uint8_t use_local_updates;     /* step with each batch, and average parameters instead of gradients */
+  uint8_t delay_grad_averaging;  /* average gradients later */
+  uint8_t delay_optimizer_step;  /* step later */
+  uint8_t delay_state_averaging; /* average the state later */
+  uint8_t offload;               /* the optimizer works on copies of the parameters */
+  uint8_t auxiliary;             /* it averages and trains nothing */
+  uint64_t average_state_every;  /* epochs from one averaging of the state to the next; 1 or more */
+} hv_epoch_options;
+
+/* HV_INVALID for options that contradict each other; err says which, and what to do. The functions below take checked options. */
+hv_status hv_epoch_options_check(const hv_epoch_options *options, hv_error *err);
+
+#define HV_EPOCH_PLAN_MAX 8
+
+typedef struct hv_epoch_plan {
+  uint8_t now[HV_EPOCH_PLAN_MAX], late[HV_EPOCH_PLAN_MAX]; /* hv_epoch_action */
+  uint8_t n_now, n_late;
+} hv_epoch_plan;
+
+/* What a batch does. */
+hv_epoch_plan hv_epoch_plan_batch(const hv_epoch_options *options);
+/* What the end of an epoch does, after its last batch. alone: no other peer takes part. */
+hv_epoch_plan hv_epoch_plan_end(const hv_epoch_options *options, uint64_t next_epoch, int alone);
+/* True if an action is in the plan, now or late. */
+int hv_epoch_plan_has(const hv_epoch_plan *plan, hv_epoch_action action);
+
+/* True if the state is averaged when `epoch` begins. */
+int hv_epoch_averages_state_at(const hv_epoch_options *options, uint64_t epoch);
+/* The latest epoch, up to the given one, at whose beginning the peers have equal states. */
+uint64_t hv_epoch_state_epoch(const hv_epoch_options *options, uint64_t epoch);
+/* True if the model may change later than in the step() that asked for it. */
+int hv_epoch_steps_late(const hv_epoch_options *options);
+
+#endif
