@@ -1,0 +1,377 @@
+/* The machine on a node (contract in driver.h). */
+#include "core/epoch/driver.h"
+#include "core/epoch/result.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WORD_SIZE = HV_MARK_SIZE + 8, TEXT_MAX = 24 };
+
+typedef struct round_of {
+  hv_average *average;
+  hv_average_step step;
+  int is_under_way, is_void; /* is_void: its end tells nothing */
+  uint8_t word[WORD_SIZE];
+  char epoch[TEXT_MAX];
+} round_of;
+
+struct hv_epoch_driver {
+  hv_epoch machine;
+  hv_epoch_driver_config config;
+  hv_node *node;
+  hv_env *env;
+  hv_progress *progress;
+  hv_timer timer;
+  round_of rounds[HV_EPOCH_ROUNDS];
+  hv_state_load load;
+  int is_loading, only_look, is_busy, is_leaving;
+  hv_lineage_member members[HV_EPOCH_MEMBERS];
+};
+
+static void drives(hv_epoch_driver *d, hv_epoch_event *event);
+
+static uint64_t now_of(const hv_epoch_driver *d) {
+  return d->env->now_us(d->env);
+}
+
+/* ---- progress ---- */
+
+static void own(void *arg, hv_progress_own *out) {
+  hv_epoch_driver *d = arg;
+  hv_epoch_report(&d->machine, out);
+}
+
+static void time_passes(hv_epoch_driver *d) {
+  hv_epoch_event event = {.kind = HV_EPOCH_TIME};
+  drives(d, &event);
+}
+
+static void counted(void *arg, const hv_progress_view *view) {
+  (void)view;
+  hv_epoch_driver *d = arg;
+  if (d->progress && !d->is_busy) /* else the event under way has its own reading */
+    d->env->timer_set(d->env, &d->timer, 0);
+}
+
+static void fires(hv_timer *timer, const hv_event *event) {
+  (void)event;
+  time_passes(timer->owner);
+}
+
+static void progress_ended(void *arg) {
+  ((hv_epoch_driver *)arg)->progress = NULL;
+}
+
+/* ---- rounds ---- */
+
+static void write_word(const hv_epoch_driver *d, uint8_t out[WORD_SIZE]) {
+  hv_word word = hv_lineage_word(&d->machine.lineage);
+  memcpy(out, word.mark.bytes, HV_MARK_SIZE);
+  for (int i = 0; i < 8; i++)
+    out[HV_MARK_SIZE + i] = (uint8_t)((uint64_t)word.rank >> 8 * i);
+}
+
+static int read_word(hv_span bytes, hv_word *out) {
+  uint64_t rank = 0;
+  if (bytes.size != WORD_SIZE)
+    return 0;
+  memcpy(out->mark.bytes, bytes.data, HV_MARK_SIZE);
+  for (int i = 0; i < 8; i++)
+    rank |= (uint64_t)bytes.data[HV_MARK_SIZE + i] << 8 * i;
+  out->rank = (int64_t)rank;
+  return out->rank >= HV_RANK_WRONG;
+}
+
+static size_t members_of(hv_epoch_driver *d, const hv_average_outcome *outcome, size_t *trainers, double *share) {
+  size_t n = outcome->n_members < HV_EPOCH_MEMBERS ? outcome->n_members : HV_EPOCH_MEMBERS;
+  *trainers = 0;
+  *share = 1;
+  for (size_t i = 0; i < n; i++) {
+    const hv_average_member *m = &outcome->members[i];
+    d->members[i] = (hv_lineage_member){.peer = m->id, .is_client = m->client, .is_auxiliary = m->auxiliary};
+    d->members[i].has_word = (uint8_t)read_word(m->gather, &d->members[i].word);
+    *trainers += !m->auxiliary;
+    if (m->me)
+      *share = m->share;
+  }
+  return n;
+}
+
+static int is_whole(const hv_average_outcome *outcome) {
+  for (size_t i = 0; i < outcome->n_members; i++) {
+    const hv_average_member *m = &outcome->members[i];
+    if (!m->auxiliary && m->share > 0 && m->share < 1)
+      return 0;
+  }
+  return 1;
+}
+
+static void round_over(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
+  hv_epoch_driver *d = step->owner;
+  hv_epoch_event event = {.kind = HV_EPOCH_ROUND};
+  size_t trainers;
+  (void)text;
+  event.which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
+  round_of *r = &d->rounds[event.which];
+  r->is_under_way = 0;
+  event.members = d->members;
+  event.n_members = members_of(d, outcome, &trainers, &event.share);
+  event.outcome = hv_epoch_outcome_of(status, outcome, trainers);
+  event.stamp = outcome->stamp;
+  if (event.which == HV_EPOCH_REPLICA_STATE && status == HV_OK)
+    event.ok = is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage.mark);
+  int is_void = r->is_void;
+  r->is_void = 0;
+  if (!is_void)
+    drives(d, &event);
+}
+
+/* An averager does one step at a time: one that was cancelled may still end. */
+static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
+  round_of *r = &d->rounds[order->which];
+  hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .which = order->which, .outcome = HV_EPOCH_FAILED};
+  if (r->average && !r->is_under_way) {
+    int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
+    int mute = !d->machine.lineage.is_kept || order->which != HV_EPOCH_GRADIENTS || d->config.epoch.options.auxiliary;
+    write_word(d, r->word);
+    r->step = (hv_average_step){.done = round_over,
+                                .owner = d,
+                                .epoch = hv_span_of(r->epoch, (size_t)n),
+                                .weight = d->config.epoch.options.auxiliary ? 0 : 1,
+                                .gather = mute ? hv_span_of(NULL, 0) : hv_span_of(r->word, WORD_SIZE),
+                                .wait_ms = (uint32_t)(order->wait_us / 1000),
+                                .timeout_ms = (uint32_t)(order->timeout_us / 1000),
+                                .require_trigger = 1};
+    r->is_under_way = hv_average_start(r->average, &r->step, NULL) == HV_OK;
+    r->is_void = 0;
+    if (r->is_under_way)
+      return;
+  }
+  drives(d, &event);
+}
+
+static void triggers(hv_epoch_driver *d, const hv_epoch_order *order) {
+  round_of *r = &d->rounds[order->which];
+  if (!r->is_under_way)
+    return;
+  if (!d->config.epoch.options.auxiliary && order->which == HV_EPOCH_GRADIENTS)
+    hv_average_set_weight(r->average, &r->step, (float)order->samples);
+  hv_average_trigger(r->average, &r->step);
+}
+
+static void cancels(hv_epoch_driver *d, hv_epoch_which which) {
+  round_of *r = &d->rounds[which];
+  if (!r->is_under_way)
+    return;
+  r->is_void = d->machine.late != HV_EPOCH_LATE_VOID; /* whose lane ends with it */
+  hv_average_cancel(r->average, &r->step);
+}
+
+/* ---- states ---- */
+
+static uint8_t *room(hv_state_load *load, const hv_manifest *manifest) {
+  hv_epoch_driver *d = load->owner;
+  return d->config.hands.room(d->config.hands.arg, manifest);
+}
+
+static void load_over(hv_state_load *load, hv_status status, const char *text) {
+  hv_epoch_driver *d = load->owner;
+  hv_epoch_event event = {.kind = d->only_look ? HV_EPOCH_LOOKED : HV_EPOCH_LOADED, .epoch = load->epoch, .ok = status == HV_OK};
+  (void)text;
+  d->is_loading = 0;
+  if (event.ok && !d->only_look)
+    event.ok = d->config.hands.mark(d->config.hands.arg, load->manifest, &event.mark);
+  drives(d, &event);
+}
+
+static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look) {
+  hv_epoch_event event = {.kind = only_look ? HV_EPOCH_LOOKED : HV_EPOCH_LOADED};
+  if (!d->is_loading) {
+    d->only_look = only_look;
+    d->load = (hv_state_load){.done = load_over,
+                              .room = room,
+                              .owner = d,
+                              .prefix = d->config.run_id,
+                              .timeout_ms = only_look ? 3000 : d->config.load_ms,
+                              .epoch_least = order->epoch,
+                              .only_look = only_look};
+    d->is_loading = hv_state_load_start(hv_node_state(d->node), &d->load, NULL) == HV_OK;
+    if (d->is_loading)
+      return;
+  }
+  drives(d, &event);
+}
+
+/* ---- orders ---- */
+
+static void goes_aside(hv_epoch_driver *d) {
+  for (hv_epoch_which which = 0; which < HV_EPOCH_ROUNDS; which++)
+    if (d->rounds[which].average)
+      hv_average_step_aside(d->rounds[which].average);
+}
+
+static void says_goodbye(hv_epoch_driver *d) {
+  goes_aside(d);
+  if (d->is_loading)
+    hv_state_load_cancel(hv_node_state(d->node), &d->load);
+  if (d->progress)
+    hv_progress_close(d->progress);
+  d->progress = NULL;
+}
+
+static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
+  const hv_epoch_hands *hands = &d->config.hands;
+  hv_average *average = d->rounds[order->which].average, *gradients = d->rounds[HV_EPOCH_GRADIENTS].average;
+  switch (order->kind) {
+  case HV_EPOCH_WAKE:
+    if (d->progress)
+      hv_progress_wake(d->progress, order->ask);
+    break;
+  case HV_EPOCH_REACHED:
+    if (average)
+      hv_average_reached(average, order->epoch);
+    break;
+  case HV_EPOCH_SEEK:
+    seeks(d, order);
+    break;
+  case HV_EPOCH_TRIGGER:
+    triggers(d, order);
+    break;
+  case HV_EPOCH_CANCEL:
+    cancels(d, order->which);
+    break;
+  case HV_EPOCH_ASIDE:
+    goes_aside(d);
+    break;
+  case HV_EPOCH_COMES:
+    if (gradients)
+      hv_average_comes(gradients, order->epoch);
+    break;
+  case HV_EPOCH_OFFER:
+    hands->offer(hands->arg, order->epoch, &d->machine.lineage.mark);
+    break;
+  case HV_EPOCH_WITHDRAW:
+    hv_state_withdraw(hv_node_state(d->node), d->config.run_id, 0);
+    break;
+  case HV_EPOCH_LOOK:
+  case HV_EPOCH_LOAD:
+    loads(d, order, order->kind == HV_EPOCH_LOOK);
+    break;
+  case HV_EPOCH_DISBELIEVE:
+    if (d->progress)
+      hv_progress_disbelieve(d->progress, order->epoch, (uint32_t)(order->wait_us / 1000));
+    break;
+  case HV_EPOCH_ACT:
+    hands->act(hands->arg, order);
+    break;
+  case HV_EPOCH_TELL:
+    hands->tell(hands->arg, (hv_epoch_notice)order->action);
+    break;
+  case HV_EPOCH_GOODBYE:
+    says_goodbye(d);
+    break;
+  case HV_EPOCH_ORDER_KINDS:
+    break;
+  }
+}
+
+/* The figures are read once for each event (rule 1). An order may end at once, which is another event. */
+static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
+  hv_progress_figures figures = {.eta_us = HV_PROGRESS_NEVER, .epoch = d->machine.told};
+  hv_progress_own mine;
+  hv_epoch_order order;
+  event->now_us = now_of(d);
+  event->figures = &figures;
+  if (d->progress) {
+    const hv_progress_view *view = hv_progress_look(d->progress);
+    hv_epoch_report(&d->machine, &mine);
+    hv_progress_now(view, &mine, &d->config.terms, event->now_us, &figures);
+    event->fetched = view->fetched;
+  } else if (!d->is_leaving && event->kind != HV_EPOCH_DONE && event->kind != HV_EPOCH_ROUND)
+    return; /* the node ends */
+  int was_busy = d->is_busy;
+  d->is_busy = 1;
+  hv_epoch_on(&d->machine, event);
+  while (hv_epoch_next(&d->machine, &order))
+    carries_out(d, &order);
+  d->is_busy = was_busy;
+  uint64_t due_us = hv_epoch_due_us(&d->machine);
+  if (due_us != HV_EPOCH_NONE && d->progress)
+    d->env->timer_set(d->env, &d->timer, due_us > now_of(d) ? due_us - now_of(d) : 1000);
+}
+
+/* ---- the program's side ---- */
+
+void hv_epoch_driver_batch(hv_epoch_driver *d, uint64_t samples, uint64_t took_us) {
+  hv_epoch_event event = {.kind = HV_EPOCH_BATCH, .samples = samples, .took_us = took_us};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_done(hv_epoch_driver *d, uint64_t number, int ok, uint64_t took_us) {
+  hv_epoch_event event = {.kind = HV_EPOCH_DONE, .number = number, .ok = ok, .took_us = took_us};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_offered(hv_epoch_driver *d, uint64_t epoch, int ok) {
+  hv_epoch_event event = {.kind = HV_EPOCH_OFFERED, .epoch = epoch, .ok = ok};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_leave(hv_epoch_driver *d) {
+  hv_epoch_event event = {.kind = HV_EPOCH_LEAVE};
+  d->is_leaving = 1;
+  drives(d, &event);
+}
+
+int hv_epoch_driver_is_over(const hv_epoch_driver *d) {
+  int rounds = d->rounds[HV_EPOCH_GRADIENTS].is_under_way || d->rounds[HV_EPOCH_REPLICA_STATE].is_under_way;
+  return d->machine.state == HV_EPOCH_OVER && !rounds && !d->is_loading;
+}
+
+const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *d) {
+  return &d->machine;
+}
+
+int hv_epoch_driver_is_free(const hv_epoch_driver *d) {
+  return hv_epoch_is_free(&d->machine);
+}
+
+hv_status hv_epoch_driver_new(hv_node *node, const hv_epoch_driver_config *config, hv_epoch_driver **out, hv_error *err) {
+  hv_env *env = hv_node_env(node);
+  hv_epoch_driver *d = hv_mem_array(env->mem, 1, sizeof *d);
+  if (!d)
+    return hv_fail(err, HV_NOMEM, "no memory for the epochs of a run");
+  *d = (hv_epoch_driver){.config = *config, .node = node, .env = env};
+  d->timer = (hv_timer){.fire = fires, .owner = d};
+  d->config.epoch.env = env;
+  for (hv_epoch_which which = 0; which < HV_EPOCH_ROUNDS; which++)
+    d->rounds[which].average = config->averages[which];
+  hv_status status = hv_progress_check(&d->config.terms, err);
+  if (status == HV_OK)
+    status = hv_epoch_init(&d->machine, &d->config.epoch, env->now_us(env), err);
+  hv_progress_config progress = {.prefix = config->run_id,
+                                 .terms = d->config.terms,
+                                 .client_mode = config->client_mode,
+                                 .own = own,
+                                 .counted = counted,
+                                 .ended = progress_ended,
+                                 .arg = d};
+  if (status == HV_OK)
+    status = hv_progress_open(hv_node_progress(node), &progress, &d->progress, err);
+  if (status != HV_OK) {
+    hv_mem_free(d);
+    return status;
+  }
+  *out = d;
+  return HV_OK;
+}
+
+void hv_epoch_driver_free(hv_epoch_driver *d) {
+  if (!d)
+    return;
+  if (d->progress) {
+    d->env->timer_clear(d->env, &d->timer);
+    hv_progress_close(d->progress);
+  }
+  hv_mem_free(d);
+}

@@ -1,0 +1,64 @@
+/* Drives the machine of epoch.h on a node: carries out its orders with the node's averagers, progress and state, and tells it what
+ * came of them. What only a program can do, it asks of the program's hands.
+ *
+ * Room: core (uses epoch, result, average, progress, state).
+ * Owner: the code that made it, which owns the averagers and the tensors.
+ * Thread: the hive thread.
+ * Limits: HV_EPOCH_OFFERS offers of one peer at a time.
+ * Errors: hv_status.
+ */
+#ifndef HV_CORE_EPOCH_DRIVER_H
+#define HV_CORE_EPOCH_DRIVER_H
+
+#include "core/epoch/epoch.h"
+#include "core/node.h"
+
+typedef struct hv_epoch_driver hv_epoch_driver;
+
+/* What only the program can do. Each is called within an event of the driver, and calls nothing of it. */
+typedef struct hv_epoch_hands {
+  /* Do this action, and answer it with hv_epoch_driver_done. */
+  void (*act)(void *arg, const hv_epoch_order *order);
+  void (*tell)(void *arg, hv_epoch_notice notice);
+  /* Start to offer the latest snapshot as the state of `epoch`, and answer with hv_epoch_driver_offered. */
+  void (*offer)(void *arg, uint64_t epoch, const hv_mark *mark);
+  /* Memory for a state that is loaded, as hv_state_load.room. */
+  uint8_t *(*room)(void *arg, const hv_manifest *manifest);
+  /* The mark of the state that was loaded. 0: it is no state of this run. */
+  int (*mark)(void *arg, const hv_manifest *manifest, hv_mark *out);
+  /* After a round of the state: 1: all that was averaged was this replica, to the bit. */
+  int (*were_alike)(void *arg, const hv_mark *mine);
+  void *arg;
+} hv_epoch_hands;
+
+typedef struct hv_epoch_driver_config {
+  hv_epoch_config epoch; /* env is filled in */
+  hv_span run_id;        /* prefix of progress and state; borrowed */
+  hv_progress_terms terms;
+  int client_mode;
+  uint32_t load_ms;
+  hv_average *averages[HV_EPOCH_ROUNDS]; /* borrowed; NULL: it has none of these */
+  hv_epoch_hands hands;
+} hv_epoch_driver_config;
+
+/* HV_INVALID, HV_BUDGET, HV_NOMEM, HV_CLOSED: err says why. */
+hv_status hv_epoch_driver_new(hv_node *node, const hv_epoch_driver_config *config, hv_epoch_driver **out, hv_error *err);
+/* Frees it. No step of its averagers and no load may be under way; hv_epoch_driver_is_over tells. After its node has ended it may
+ * be freed at once. */
+void hv_epoch_driver_free(hv_epoch_driver *driver);
+
+/* The training thread is here with a batch of so many samples, which took so long; with 0, with none. */
+void hv_epoch_driver_batch(hv_epoch_driver *driver, uint64_t samples, uint64_t took_us);
+/* The hands have done an action. ok: 1, or 0: there was nothing; -1: its values are not finite. */
+void hv_epoch_driver_done(hv_epoch_driver *driver, uint64_t number, int ok, uint64_t took_us);
+void hv_epoch_driver_offered(hv_epoch_driver *driver, uint64_t epoch, int ok);
+/* The peer says goodbye. */
+void hv_epoch_driver_leave(hv_epoch_driver *driver);
+int hv_epoch_driver_is_over(const hv_epoch_driver *driver);
+
+/* To inspect between events. */
+const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *driver);
+/* 1: the training thread may go on to its next batch. */
+int hv_epoch_driver_is_free(const hv_epoch_driver *driver);
+
+#endif

@@ -1,0 +1,424 @@
+/* The machine: its moves, its events, and a batch (contract in epoch.h; rules by their numbers in docs/design/epoch.md). */
+#include "core/epoch/epoch_inner.h"
+
+#include <string.h>
+
+#define TO(state) (1u << HV_EPOCH_##state)
+
+static const unsigned allowed[HV_EPOCH_STATES] = {
+    [HV_EPOCH_LOOKING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
+    [HV_EPOCH_GATHERING] = TO(ENDING) | TO(COMING) | TO(LEAVING),
+    [HV_EPOCH_ENDING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
+    [HV_EPOCH_COMING] = TO(LOADING) | TO(LEAVING),
+    [HV_EPOCH_LOADING] = TO(GATHERING) | TO(RESTING) | TO(LEAVING),
+    [HV_EPOCH_RESTING] = TO(COMING) | TO(GATHERING) | TO(LEAVING),
+    [HV_EPOCH_LEAVING] = TO(OVER),
+};
+
+const char *hv_epoch_state_name(hv_epoch_state state) {
+  static const char *const names[] = {"LOOKING", "GATHERING", "ENDING", "COMING", "LOADING", "RESTING", "LEAVING", "OVER"};
+  return (unsigned)state < HV_EPOCH_STATES ? names[state] : "?";
+}
+
+const char *hv_epoch_wait_name(hv_epoch_wait wait) {
+  static const char *const names[] = {"NOTHING",
+#define NAME(name, us, what) #name,
+                                      HV_EPOCH_WAIT_MAP(NAME)
+#undef NAME
+  };
+  return (size_t)wait < sizeof names / sizeof *names ? names[wait] : "?";
+}
+
+void epoch_moves(hv_epoch *self, hv_epoch_state to) {
+  if (!(allowed[self->state] & (1u << to)))
+    self->moves_wrong++;
+  self->state = to;
+  self->begun_wait_us = HV_EPOCH_NONE;
+}
+
+/* ---- orders ---- */
+
+hv_epoch_order *epoch_order(hv_epoch *self, hv_epoch_order_kind kind) {
+  static hv_epoch_order lost;
+  if (self->n_orders == HV_EPOCH_ORDERS) {
+    self->lost_orders++;
+    return &lost;
+  }
+  hv_epoch_order *order = &self->orders[(self->first_order + self->n_orders++) % HV_EPOCH_ORDERS];
+  *order = (hv_epoch_order){.kind = kind};
+  return order;
+}
+
+int hv_epoch_next(hv_epoch *self, hv_epoch_order *out) {
+  if (!self->n_orders)
+    return 0;
+  *out = self->orders[self->first_order];
+  self->first_order = (self->first_order + 1) % HV_EPOCH_ORDERS;
+  self->n_orders--;
+  return 1;
+}
+
+void epoch_tell(hv_epoch *self, hv_epoch_notice notice) {
+  epoch_order(self, HV_EPOCH_TELL)->action = notice;
+}
+
+void epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n) {
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_ACT);
+  order->lane = lane;
+  order->action = self->end.action[lane] = action;
+  order->number = self->end.acting[lane] = ++self->numbers;
+  order->samples = n;
+  order->epoch = self->told;
+}
+
+void epoch_wake(hv_epoch *self, int ask) {
+  epoch_order(self, HV_EPOCH_WAKE)->ask = ask;
+}
+
+/* Averagings of state are counted one by one, so that who comes next is known to be about to come. */
+void epoch_reached(hv_epoch *self) {
+  hv_epoch_order *order;
+  if (epoch_averages_gradients(self)) {
+    order = epoch_order(self, HV_EPOCH_REACHED);
+    order->epoch = self->told;
+  }
+  order = epoch_order(self, HV_EPOCH_REACHED);
+  order->which = HV_EPOCH_REPLICA_STATE;
+  order->epoch = self->told / self->config.options.average_state_every + 1;
+}
+
+void epoch_cancel(hv_epoch *self) {
+  for (hv_epoch_which which = 0; which < HV_EPOCH_ROUNDS; which++)
+    if (self->seeking[which]) {
+      epoch_order(self, HV_EPOCH_CANCEL)->which = which;
+      self->seeking[which] = 0;
+    }
+  self->sought = HV_EPOCH_NONE;
+}
+
+/* ---- what it is ---- */
+
+int epoch_is_aside(const hv_epoch *self) {
+  return self->state != HV_EPOCH_GATHERING && self->state != HV_EPOCH_ENDING;
+}
+
+int epoch_holds_replica(const hv_epoch *self) {
+  return !self->config.options.auxiliary;
+}
+
+int epoch_averages_gradients(const hv_epoch *self) {
+  return !self->config.options.use_local_updates;
+}
+
+int epoch_is_unusable(const hv_epoch *self) {
+  return self->lineage.is_wrong || self->is_unfit;
+}
+
+uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us) {
+  for (; times && first_us < most_us; times--)
+    first_us *= 2;
+  return first_us < most_us ? first_us : most_us;
+}
+
+hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t now_us, hv_error *err) {
+  hv_status status = hv_epoch_options_check(&config->options, err);
+  if (status != HV_OK)
+    return status;
+  *self = (hv_epoch){.config = *config,
+                     .told = config->epoch,
+                     .made = config->epoch,
+                     .begun_us = now_us,
+                     .batch_us = now_us,
+                     .sought = HV_EPOCH_NONE,
+                     .load_us = HV_EPOCH_NONE,
+                     .until_us = HV_EPOCH_NONE,
+                     .begun_wait_us = HV_EPOCH_NONE,
+                     .alone_since_us = HV_EPOCH_NONE,
+                     .wrong_since_us = HV_EPOCH_NONE,
+                     .offered = HV_EPOCH_NONE,
+                     .snapshot_epoch = HV_EPOCH_NONE,
+                     .settled_us = HV_EPOCH_NONE,
+                     .wanted_offer = HV_EPOCH_NONE,
+                     .looked_us = HV_EPOCH_NONE,
+                     .found = HV_EPOCH_NONE};
+  hv_lineage_init(&self->lineage);
+  self->lineage.is_kept = !config->options.use_local_updates;
+  self->lineage.is_reachable = (uint8_t)config->reachable;
+  hv_lineage_begin(&self->lineage, &config->mark);
+  return HV_OK;
+}
+
+void hv_epoch_report(const hv_epoch *self, hv_progress_own *out) {
+  *out = (hv_progress_own){.any = !epoch_is_aside(self) && epoch_holds_replica(self),
+                           .epoch = self->told,
+                           .samples = self->ledger.sums,
+                           .before = self->before,
+                           .speed = self->speed,
+                           .at_us = self->batch_us,
+                           .serial = self->serial,
+                           .step = self->step,
+                           .paused = !hv_epoch_is_free(self)};
+}
+
+/* ---- batches ---- */
+
+/* What the training thread does for itself alone is told by its speed (the first batch tells nothing). */
+static void measures(hv_epoch *self, const epoch_event *e) {
+  uint64_t took_us = e->took_us;
+  self->step = e->samples;
+  if (took_us && e->samples) {
+    double speed = (double)e->samples * 1e6 / (double)took_us;
+    self->speed = self->speed > 0 ? 0.9 * self->speed + 0.1 * speed : speed;
+  }
+  self->batch_us = e->now_us;
+}
+
+void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
+  self->before = epoch == self->told + 1 ? self->end.samples : 0;
+  self->told = epoch;
+  self->serial++;
+  self->begun_us = self->batch_us = now_us;
+}
+
+/* A peer without a replica follows the epochs of the others (rule 15). */
+static void follows(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  if (f->epoch > self->told) {
+    epoch_cancel(self);
+    epoch_counts(self, f->epoch, e->now_us);
+    epoch_reached(self);
+  }
+}
+
+/* With local updates an epoch between two averagings needs no state: its updates count, and it goes on from the swarm's (rule 10).
+ */
+static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
+  uint64_t epoch = e->figures->epoch;
+  if (epoch_averages_gradients(self) || !epoch_holds_replica(self) || self->late != HV_EPOCH_LATE_IDLE ||
+      hv_epoch_state_epoch(&self->config.options, epoch) > self->told)
+    return 0;
+  hv_epoch_ledger_taken(&self->ledger);
+  hv_epoch_ledger_stepped(&self->ledger);
+  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, epoch - self->told);
+  epoch_counts(self, epoch, e->now_us);
+  epoch_reached(self);
+  epoch_wake(self, 0);
+  return 1;
+}
+
+/* Rule 5. Not long before the end: until then a newcomer may be loading the state. */
+static int forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
+  return f->eta_us <= HV_EPOCH_AHEAD_US || 2 * f->samples >= (double)self->config.target;
+}
+
+/* Rule 4: whether an epoch may end though nobody else is counted. */
+static int has_company(hv_epoch *self, const epoch_event *e) {
+  const hv_epoch_config *c = &self->config;
+  if (e->figures->n_peers > 1) {
+    if (self->told_alone)
+      epoch_tell(self, HV_EPOCH_SAYS_COMPANY);
+    self->told_alone = 0;
+    self->alone_since_us = HV_EPOCH_NONE;
+    return 1;
+  }
+  if (c->company == HV_EPOCH_ALONE_TRAINS || (c->begins_run && self->alone_since_us == HV_EPOCH_NONE))
+    return 1;
+  if (self->alone_since_us == HV_EPOCH_NONE)
+    self->alone_since_us = e->now_us;
+  if (!self->told_alone && e->now_us >= self->alone_since_us + c->alone_us) {
+    self->told_alone = 1;
+    epoch_tell(self, c->company == HV_EPOCH_ALONE_STOPS ? HV_EPOCH_SAYS_STOP : HV_EPOCH_SAYS_ALONE);
+  }
+  return 0;
+}
+
+/* Rules 2 to 5, and 10. */
+void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  if (!epoch_holds_replica(self))
+    follows(self, e);
+  else if (epoch_must_come(self, e)) {
+    epoch_comes(self, e);
+    return;
+  }
+  if (f->standing == HV_PROGRESS_BEHIND && catches_up_counting(self, e))
+    return;
+  int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
+  if (!epoch_holds_replica(self))
+    ready = near = f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us;
+  if (near && f->n_peers > 1 && forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
+    epoch_seeks(self, f);
+  if (ready && (!epoch_holds_replica(self) || has_company(self, e)))
+    epoch_begins_end(self, e);
+  else if (self->state == HV_EPOCH_ENDING)
+    epoch_moves(self, HV_EPOCH_GATHERING);
+}
+
+/* The batch's own actions, then a look around. */
+static void after_batch(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_plan plan = hv_epoch_plan_batch(&self->config.options);
+  while (self->batch_at < plan.n_now) {
+    unsigned action = plan.now[self->batch_at++];
+    if (action != HV_EPOCH_SUM) { /* it is there already */
+      epoch_act(self, HV_EPOCH_NOW, action, 0);
+      return;
+    }
+  }
+  self->batch_at = HV_EPOCH_PLAN_MAX;
+  epoch_looks_around(self, e);
+}
+
+void epoch_goes_on(hv_epoch *self, const epoch_event *e) {
+  self->goes_on = 0;
+  if (self->state == HV_EPOCH_GATHERING)
+    after_batch(self, e);
+  else
+    epoch_looks_around(self, e);
+}
+
+static void has_batch(hv_epoch *self, const epoch_event *e) {
+  measures(self, e);
+  if (self->state == HV_EPOCH_LOOKING) {
+    self->held = e->samples;
+    self->is_here = 1;
+    epoch_looks(self, e);
+    return;
+  }
+  if (self->state == HV_EPOCH_RESTING) {
+    hv_epoch_ledger_behind(&self->ledger, e->samples);
+    epoch_rests(self, e);
+    return;
+  }
+  if (self->state != HV_EPOCH_GATHERING)
+    return;
+  if (epoch_holds_replica(self))
+    hv_epoch_ledger_counted(&self->ledger, e->samples);
+  epoch_wake(self, 0);
+  self->batch_at = 0;
+  if (epoch_takes(self))
+    return;
+  epoch_offers_overdue(self, e);
+  self->goes_on = self->end.acting[HV_EPOCH_NOW] != 0;
+  if (!self->goes_on)
+    after_batch(self, e);
+}
+
+/* ---- events ---- */
+
+static void has_acted(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_lane lane = self->end.acting[HV_EPOCH_LATE] == e->number ? HV_EPOCH_LATE : HV_EPOCH_NOW;
+  if (!e->number || self->end.acting[lane] != e->number)
+    return; /* answered twice */
+  unsigned action = self->end.action[lane];
+  self->end.acting[lane] = 0;
+  if (action == HV_EPOCH_SNAPSHOT) {
+    epoch_snapshot_is_made(self, e);
+    if (self->goes_on)
+      epoch_goes_on(self, e);
+    else
+      epoch_end_goes_on(self, e);
+    return;
+  }
+  if (lane == HV_EPOCH_NOW && (action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT)) {
+    epoch_come_acted(self, action, e);
+    return;
+  }
+  if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING && self->batch_at < HV_EPOCH_PLAN_MAX && action != HV_EPOCH_APPLY) {
+    after_batch(self, e);
+    return;
+  }
+  epoch_end_acted(self, lane, action, e);
+}
+
+static void leaves(hv_epoch *self) {
+  if (self->state == HV_EPOCH_LEAVING || self->state == HV_EPOCH_OVER)
+    return;
+  epoch_cancel(self);
+  epoch_offers_withdraw(self);
+  epoch_voids(self);
+  hv_epoch_ledger_replaced(&self->ledger);
+  epoch_moves(self, HV_EPOCH_LEAVING);
+  epoch_order(self, HV_EPOCH_GOODBYE);
+}
+
+/* ok: the sums lie where the batch does. */
+static void has_overflown(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_ledger_overflow(&self->ledger, e->samples, e->ok);
+  epoch_wake(self, 0);
+}
+
+void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
+  if (self->state == HV_EPOCH_OVER)
+    return;
+  switch (e->kind) {
+  case HV_EPOCH_BATCH:
+    has_batch(self, e);
+    break;
+  case HV_EPOCH_OVERFLOW:
+    has_overflown(self, e);
+    break;
+  case HV_EPOCH_DONE:
+    has_acted(self, e);
+    break;
+  case HV_EPOCH_ROUND:
+    epoch_round_is_over(self, e);
+    break;
+  case HV_EPOCH_OFFERED:
+    epoch_was_offered(self, e);
+    break;
+  case HV_EPOCH_LOOKED:
+    epoch_has_looked(self, e);
+    break;
+  case HV_EPOCH_LOADED:
+    epoch_has_loaded(self, e);
+    break;
+  case HV_EPOCH_WANTED:
+    self->wanted_offer = e->epoch;
+    break;
+  case HV_EPOCH_LEAVE:
+    leaves(self);
+    break;
+  case HV_EPOCH_TIME:
+  case HV_EPOCH_EVENTS:
+    break;
+  }
+  if (self->late == HV_EPOCH_LATE_VOID)
+    epoch_void_ends(self);
+  if (self->state == HV_EPOCH_LOOKING && e->kind == HV_EPOCH_TIME)
+    epoch_looks(self, e);
+  if (self->state == HV_EPOCH_COMING)
+    epoch_come_goes_on(self, e);
+  if (self->state == HV_EPOCH_LEAVING && self->late != HV_EPOCH_LATE_VOID && !self->end.acting[HV_EPOCH_NOW])
+    epoch_moves(self, HV_EPOCH_OVER);
+}
+
+int hv_epoch_is_free(const hv_epoch *self) {
+  if (self->end.acting[HV_EPOCH_NOW])
+    return 0;
+  if (self->state == HV_EPOCH_LOOKING)
+    return !self->is_here;
+  return self->state == HV_EPOCH_GATHERING || self->state == HV_EPOCH_RESTING || self->state == HV_EPOCH_OVER;
+}
+
+uint64_t hv_epoch_due_us(const hv_epoch *self) {
+  return self->until_us;
+}
+
+hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
+  if (self->end.acting[HV_EPOCH_NOW])
+    return HV_EPOCH_WAITS_HANDS;
+  switch (self->state) {
+  case HV_EPOCH_LOOKING:
+    return self->looking ? HV_EPOCH_WAITS_LOOK : HV_EPOCH_WAITS_SWARM;
+  case HV_EPOCH_ENDING:
+    return self->end.rounding[HV_EPOCH_NOW] ? HV_EPOCH_WAITS_ROUND : HV_EPOCH_WAITS_LATE;
+  case HV_EPOCH_COMING:
+    return self->late == HV_EPOCH_LATE_VOID ? HV_EPOCH_WAITS_LATE : HV_EPOCH_WAITS_COMES;
+  case HV_EPOCH_LOADING:
+    return HV_EPOCH_WAITS_LOAD;
+  case HV_EPOCH_RESTING:
+    return HV_EPOCH_WAITS_REST;
+  default:
+    return HV_EPOCH_WAITS_NOTHING;
+  }
+}

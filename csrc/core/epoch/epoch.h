@@ -1,0 +1,233 @@
+/* What a peer of a run does next: one machine for trainer, auxiliary peer and hub, which differ in their plans only.
+ *
+ * Room: core (uses plan, lineage, ledger, and progress's figures). It does nothing itself: events go in, orders come
+ * out. driver.h carries out those for the node; the program's hands carry out the actions.
+ * Owner: the driver; the machine is a struct of its owner.
+ * Thread: the hive thread.
+ * Limits: HV_EPOCH_* below; HV_EPOCH_ORDERS orders at a time.
+ * Rules: docs/design/epoch.md; each rule's number stands beside its code.
+ * Terms: told is the epoch that others hear; made is the epoch whose beginning the replica is. Aside: not counted, not waited for.
+ */
+#ifndef HV_CORE_EPOCH_H
+#define HV_CORE_EPOCH_H
+
+#include "core/epoch/ledger.h"
+#include "core/epoch/lineage.h"
+#include "core/epoch/plan.h"
+#include "core/progress/progress.h"
+
+#define HV_EPOCH_NONE UINT64_MAX /* no epoch, or no time */
+
+/* Each wait of the machine: its name, its longest time in microseconds (0: an option says it), and what it waits for. */
+#define HV_EPOCH_WAIT_MAP(X)                                                                                                       \
+  X(SWARM, 5000000, "the first count of the swarm, before the first batch counts")                                                 \
+  X(LOOK, 3000000, "the answer whether a state is on offer")                                                                       \
+  X(GONE, 15000000, "the records of dead trainers to end, before a hub's state is continued")                                      \
+  X(LATE, 0, "the late lane, whose rounds and hands have their own waits")                                                         \
+  X(GROUP, 0, "a group: matchmaking_time after the epoch's end")                                                                   \
+  X(ROUND, 0, "a round: averaging_timeout")                                                                                        \
+  X(HANDS, 0, "the program's answer to an action; no limit, and reported")                                                         \
+  X(COMES, 0, "the next epoch, whose state is loaded: matchmaking_time at most")                                                   \
+  X(LOAD, 0, "a state: load_state_timeout")                                                                                        \
+  X(REST, 5000000, "the next attempt to load: 0.25 s, then twice as long each time")                                               \
+  X(DOUBT, 60000000, "claims without a state to count again: 1 s, then twice as long each time")                                   \
+  X(WRONG, 30000000, "a wrong replica's peer until it doubts the others")
+
+typedef enum hv_epoch_wait {
+  HV_EPOCH_WAITS_NOTHING,
+#define HV_EPOCH_WAIT_ENUM(name, us, what) HV_EPOCH_WAITS_##name,
+  HV_EPOCH_WAIT_MAP(HV_EPOCH_WAIT_ENUM)
+#undef HV_EPOCH_WAIT_ENUM
+} hv_epoch_wait;
+
+enum {
+  HV_EPOCH_AHEAD_US = 500000,  /* groups form so long before an epoch's end, or when half of its samples are there */
+  HV_EPOCH_CHASE_US = 300000,  /* who loads a state within this time is waited for at the beginning of an epoch */
+  HV_EPOCH_NOTICE_US = 100000, /* the others are to know so long before the epoch begins */
+  HV_EPOCH_AGAIN_US = 500000,  /* between two looks for states */
+  HV_EPOCH_REST_US = 250000,   /* the first pause after a load that failed */
+  HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
+  HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
+  HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
+  HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
+  HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
+  HV_EPOCH_ORDERS = 32,
+  HV_EPOCH_MEMBERS = 256
+};
+
+typedef enum hv_epoch_state {
+  HV_EPOCH_LOOKING,   /* not counted; asks for the swarm */
+  HV_EPOCH_GATHERING, /* counted; its sums grow */
+  HV_EPOCH_ENDING,    /* the epoch's end, as its plan says */
+  HV_EPOCH_COMING,    /* aside; waits for the epoch whose state it loads */
+  HV_EPOCH_LOADING,   /* aside; loads, and takes over */
+  HV_EPOCH_RESTING,   /* aside; a load has failed */
+  HV_EPOCH_LEAVING,   /* says goodbye */
+  HV_EPOCH_OVER,
+  HV_EPOCH_STATES
+} hv_epoch_state;
+
+typedef enum hv_epoch_late {
+  HV_EPOCH_LATE_IDLE,
+  HV_EPOCH_LATE_WORKS,
+  HV_EPOCH_LATE_TO_TAKE, /* over; the model has yet to take the outcome over */
+  HV_EPOCH_LATE_VOID,    /* what it does is of no use any more: it begins nothing, and ends */
+  HV_EPOCH_LATES
+} hv_epoch_late;
+
+typedef enum hv_epoch_company { HV_EPOCH_ALONE_TRAINS, HV_EPOCH_ALONE_WAITS, HV_EPOCH_ALONE_STOPS } hv_epoch_company;
+
+typedef enum hv_epoch_which { HV_EPOCH_GRADIENTS, HV_EPOCH_REPLICA_STATE, HV_EPOCH_ROUNDS } hv_epoch_which;
+
+/* A hand's work that no plan names; the numbers go on from hv_epoch_action. */
+typedef enum hv_epoch_work {
+  HV_EPOCH_PREPARE = HV_EPOCH_ACTIONS, /* the sums become what is averaged */
+  HV_EPOCH_TAKE,                       /* the state becomes what is averaged */
+  HV_EPOCH_SNAPSHOT,                   /* a copy of the state, for joiners */
+  HV_EPOCH_ADOPT,                      /* the loaded state becomes this peer's */
+  HV_EPOCH_DROP,                       /* the sums are of no use */
+  HV_EPOCH_WORKS
+} hv_epoch_work;
+
+typedef enum hv_epoch_lane { HV_EPOCH_NOW, HV_EPOCH_LATE, HV_EPOCH_LANES } hv_epoch_lane;
+
+typedef struct hv_epoch_config {
+  hv_epoch_options options;
+  uint64_t target, matchmaking_us, averaging_us;
+  hv_epoch_company company;
+  uint64_t alone_us; /* until company is acted on */
+  int begins_run;    /* 1: it has no initial peers, so it is never alone in that sense */
+  int reachable;     /* 1: joiners can download its state from it */
+  hv_peer_id me;
+  hv_env *env;    /* for its sha256 alone */
+  uint64_t epoch; /* from a checkpoint; 0 */
+  hv_mark mark;
+} hv_epoch_config;
+
+typedef enum hv_epoch_event_kind {
+  HV_EPOCH_TIME,     /* time has passed, or the count has changed */
+  HV_EPOCH_BATCH,    /* the training thread is here, with a batch of `samples` that is summed; 0: with none */
+  HV_EPOCH_OVERFLOW, /* the sums have overflowed */
+  HV_EPOCH_DONE,     /* the hands have answered action `number`: `ok` */
+  HV_EPOCH_ROUND,    /* round `which` is over: outcome, stamp, share, members */
+  HV_EPOCH_OFFERED,  /* the offer of `epoch` stands, or not: `ok` */
+  HV_EPOCH_LOOKED,   /* `ok`: a state of `epoch` is on offer */
+  HV_EPOCH_LOADED,   /* `ok`: a state of `epoch` with `mark` is there */
+  HV_EPOCH_WANTED,   /* a hub or joiner wants the state of `epoch` */
+  HV_EPOCH_LEAVE,
+  HV_EPOCH_EVENTS
+} hv_epoch_event_kind;
+
+typedef struct hv_epoch_event {
+  hv_epoch_event_kind kind;
+  uint64_t now_us;
+  const hv_progress_figures *figures; /* one reading, made for this event (rule 1) */
+  uint64_t fetched;                   /* searches for peers that were answered */
+  uint64_t samples, epoch, number, stamp, took_us;
+  int ok; /* of DONE: < 0: the values are not finite. Of ROUND: all that was averaged was this replica */
+  hv_epoch_which which;
+  hv_epoch_outcome outcome;
+  double share; /* of this peer's values in the average */
+  const hv_lineage_member *members;
+  size_t n_members;
+  hv_mark mark;
+} hv_epoch_event;
+
+typedef enum hv_epoch_order_kind {
+  HV_EPOCH_WAKE,       /* the report has changed; `ask`: and look for peers */
+  HV_EPOCH_REACHED,    /* of `which`: this peer seeks no round before `epoch` */
+  HV_EPOCH_SEEK,       /* of `which`: a group for `epoch` */
+  HV_EPOCH_TRIGGER,    /* of `which`: its round begins, with `samples` */
+  HV_EPOCH_CANCEL,     /* of `which` */
+  HV_EPOCH_ASIDE,      /* nobody waits for this peer */
+  HV_EPOCH_COMES,      /* this peer comes at `epoch` */
+  HV_EPOCH_OFFER,      /* the latest snapshot, as the state of `epoch` */
+  HV_EPOCH_WITHDRAW,   /* the offer */
+  HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
+  HV_EPOCH_LOAD,       /* the same, and take it */
+  HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
+  HV_EPOCH_ACT,        /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
+  HV_EPOCH_TELL,       /* a notice for the log */
+  HV_EPOCH_GOODBYE,
+  HV_EPOCH_ORDER_KINDS
+} hv_epoch_order_kind;
+
+typedef enum hv_epoch_notice {
+  HV_EPOCH_SAYS_ALONE,    /* nobody else trains, and it waits */
+  HV_EPOCH_SAYS_COMPANY,  /* somebody trains again */
+  HV_EPOCH_SAYS_STOP,     /* nobody else trains, and it is to stop */
+  HV_EPOCH_SAYS_OWN_STEP, /* a round failed, and this peer stepped by itself */
+  HV_EPOCH_SAYS_STAYS,    /* nobody came, and it has nothing to step with */
+  HV_EPOCH_SAYS_LEFT_OUT, /* the others made the step without it */
+  HV_EPOCH_SAYS_WRONG,    /* its replica is not the swarm's */
+  HV_EPOCH_SAYS_DOUBT,    /* peers claim an epoch of which nobody has a state */
+  HV_EPOCH_NOTICES
+} hv_epoch_notice;
+
+typedef struct hv_epoch_order {
+  hv_epoch_order_kind kind;
+  hv_epoch_which which;
+  hv_epoch_lane lane;
+  unsigned action; /* hv_epoch_action, hv_epoch_work; of TELL: hv_epoch_notice */
+  uint64_t number, epoch, samples, wait_us, timeout_us;
+  int ask;
+} hv_epoch_order;
+
+/* The machine's own. */
+typedef struct hv_epoch_run {
+  hv_epoch_plan plan;
+  size_t at[HV_EPOCH_LANES];       /* in the plan's lists */
+  uint64_t acting[HV_EPOCH_LANES]; /* the number of the action under way; 0: none */
+  unsigned action[HV_EPOCH_LANES]; /* which */
+  int rounding[HV_EPOCH_LANES];    /* 1 + hv_epoch_which of the round waited for; 0: none */
+  uint64_t epoch, samples;         /* that ends; of this peer in it */
+  uint64_t begun_us, round_us, stamp;
+  int alone, averaged, state_averaged, nobody, meets_another, taken;
+} hv_epoch_run;
+
+typedef struct hv_epoch {
+  hv_epoch_config config;
+  hv_epoch_ledger ledger;
+  hv_epoch_state state;
+  hv_epoch_late late;
+  hv_lineage lineage;
+  uint64_t told, made, serial, begun_us, batch_us, before, step;
+  double speed;
+  hv_epoch_run end;
+  uint64_t numbers;             /* of actions */
+  uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */
+  int seeking[HV_EPOCH_ROUNDS]; /* 1: under way; 2: it has its group's result already */
+  size_t batch_at;              /* in the plan of a batch */
+  uint64_t held;                /* of the batch that waits until this peer has found the swarm */
+  uint64_t wanted;              /* older states are of no use */
+  uint64_t load_us;             /* what the quickest load took */
+  uint64_t until_us, begun_wait_us, alone_since_us, wrong_since_us, doubt_until_us;
+  uint64_t begun_load_us, found;
+  uint64_t looked_us, coming;
+  hv_mark coming_mark;
+  unsigned failures, doubts, loads;
+  int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here;
+  uint64_t offered, snapshot_epoch, settled_us, epoch_us, cost_us, offer_again_us, wanted_offer;
+  unsigned moves_wrong; /* moves that the table does not allow: 0 */
+  hv_epoch_order orders[HV_EPOCH_ORDERS];
+  size_t n_orders, first_order, lost_orders; /* lost_orders: 0 */
+} hv_epoch;
+
+/* HV_INVALID: err says what contradicts. */
+hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t now_us, hv_error *err);
+/* Handles one event; the orders that follow are to be taken with hv_epoch_next before the next event. */
+void hv_epoch_on(hv_epoch *self, const hv_epoch_event *event);
+/* 1: *out is the next order. */
+int hv_epoch_next(hv_epoch *self, hv_epoch_order *out);
+/* When the next HV_EPOCH_TIME is due; HV_EPOCH_NONE: by no clock. */
+uint64_t hv_epoch_due_us(const hv_epoch *self);
+/* What the others may hear now. */
+void hv_epoch_report(const hv_epoch *self, hv_progress_own *out);
+/* What it waits for. */
+hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
+/* 1: the training thread may go on to its next batch; 0: it waits for actions. */
+int hv_epoch_is_free(const hv_epoch *self);
+const char *hv_epoch_state_name(hv_epoch_state state);
+const char *hv_epoch_wait_name(hv_epoch_wait wait);
+
+#endif

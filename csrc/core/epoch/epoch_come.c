@@ -1,0 +1,256 @@
+/* Aside, and back: who has lost the swarm's state, or never had it, loads it (rules 10 to 13 and 17 in docs/design/epoch.md). */
+#include "core/epoch/epoch_inner.h"
+
+static int lacks_state(const hv_epoch *self, uint64_t epoch) {
+  return hv_epoch_state_epoch(&self->config.options, epoch) > self->told || epoch > self->told + HV_EPOCH_LEAP;
+}
+
+/* ---- whether to ---- */
+
+static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
+  if (now_us >= self->doubt_until_us) {
+    self->doubt_until_us = now_us + epoch_doubled(HV_EPOCH_DOUBT_US, self->doubts++, 60 * (uint64_t)1000000);
+    epoch_tell(self, HV_EPOCH_SAYS_DOUBT);
+  }
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_DISBELIEVE);
+  order->epoch = epoch;
+  order->wait_us = self->doubt_until_us > now_us ? self->doubt_until_us - now_us : 1000;
+}
+
+static void begins_look(hv_epoch *self, uint64_t least, uint64_t now_us) {
+  if (self->looking || (self->looked_us != HV_EPOCH_NONE && now_us < self->looked_us + HV_EPOCH_AGAIN_US))
+    return;
+  self->looking = 1;
+  self->looked_us = now_us;
+  epoch_order(self, HV_EPOCH_LOOK)->epoch = least;
+}
+
+/* Late by one, the others being in the next epoch: no group is left with which this peer could have ended its own. Where gradients
+ * are averaged later, the others count an epoch before that. */
+static int has_missed_it(const hv_epoch *self) {
+  return epoch_averages_gradients(self) && !self->config.options.delay_grad_averaging &&
+         !(self->sought == self->told && self->seeking[HV_EPOCH_GRADIENTS]);
+}
+
+/* Rule 10. Before it steps aside for a claim that it is far behind, it looks whether there is such a state. */
+int epoch_must_come(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  if (epoch_is_unusable(self))
+    return 1;
+  if (f->standing == HV_PROGRESS_LATE)
+    return has_missed_it(self);
+  if (f->standing != HV_PROGRESS_BEHIND || !lacks_state(self, f->epoch))
+    return 0;
+  if (self->found != HV_EPOCH_NONE && self->found > self->told)
+    return 1;
+  begins_look(self, self->told + 1, e->now_us);
+  return 0;
+}
+
+void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
+  if (!self->looking)
+    return;
+  self->looking = 0;
+  self->found = e->ok ? e->epoch : HV_EPOCH_NONE;
+  if (self->state == HV_EPOCH_LOOKING) {
+    self->has_looked = 1;
+    epoch_looks(self, e);
+  } else if (!e->ok && self->state == HV_EPOCH_GATHERING && e->figures->standing == HV_PROGRESS_BEHIND)
+    doubts(self, self->told + 2, e->now_us);
+}
+
+/* ---- aside ---- */
+
+/* Rule 12: where the group of the swarm's epoch may have formed without this peer, it loads the state of the next one. */
+static void chooses_epoch(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  uint64_t eta_us = f->eta_us, epoch_us = HV_EPOCH_NOTICE_US, ahead = 1;
+  int is_near = f->eta_us <= HV_EPOCH_AHEAD_US || 2 * f->samples >= (double)self->config.target;
+  self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
+  self->until_us = e->now_us;
+  if (!epoch_averages_gradients(self) || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !is_near)
+    return;
+  double lacks = (double)self->config.target - f->samples;
+  eta_us = eta_us == HV_PROGRESS_NEVER ? 0 : eta_us;
+  if (eta_us && lacks > 0)
+    epoch_us = (uint64_t)((double)eta_us * (double)self->config.target / lacks);
+  if (eta_us < HV_EPOCH_NOTICE_US)
+    ahead += (HV_EPOCH_NOTICE_US - eta_us + epoch_us - 1) / (epoch_us ? epoch_us : 1);
+  uint64_t wait_us = eta_us + (ahead - 1) * (epoch_us < 1000000 ? epoch_us : 1000000);
+  self->wanted = f->epoch + ahead;
+  self->until_us += wait_us < self->config.matchmaking_us ? wait_us : self->config.matchmaking_us;
+  epoch_order(self, HV_EPOCH_COMES)->epoch = self->wanted;
+  epoch_wake(self, 1);
+}
+
+/* Rule 11: in this order, within one event. */
+void epoch_comes(hv_epoch *self, const epoch_event *e) {
+  int was_aside = epoch_is_aside(self);
+  epoch_offers_withdraw(self);
+  epoch_cancel(self);
+  epoch_voids(self);
+  epoch_order(self, HV_EPOCH_ASIDE);
+  hv_epoch_ledger_replaced(&self->ledger);
+  epoch_moves(self, HV_EPOCH_COMING);
+  epoch_wake(self, 0);
+  self->begun_load_us = e->now_us;
+  self->goes_on = 0;
+  self->found = HV_EPOCH_NONE;
+  chooses_epoch(self, e);
+  if (!was_aside)
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_DROP, 0);
+}
+
+void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
+  if (self->late != HV_EPOCH_LATE_IDLE || self->end.acting[HV_EPOCH_NOW])
+    return;
+  if (e->now_us < self->until_us && e->figures->epoch < self->wanted)
+    return;
+  uint64_t least = self->wanted > self->told ? self->wanted : self->told;
+  epoch_moves(self, HV_EPOCH_LOADING);
+  self->until_us = HV_EPOCH_NONE;
+  self->begun_load_us = e->now_us;
+  epoch_order(self, HV_EPOCH_LOAD)->epoch = hv_epoch_state_epoch(&self->config.options, least);
+}
+
+/* ---- back ---- */
+
+/* Rule 14. */
+static void enters(hv_epoch *self, const epoch_event *e) {
+  epoch_moves(self, HV_EPOCH_GATHERING);
+  self->until_us = HV_EPOCH_NONE;
+  self->begun_us = self->batch_us = e->now_us;
+  epoch_reached(self);
+  epoch_wake(self, 1);
+}
+
+static void has_state(hv_epoch *self, const epoch_event *e) {
+  uint64_t took_us = e->now_us - self->begun_load_us;
+  self->load_us = took_us < self->load_us ? took_us : self->load_us;
+  if (self->lineage.is_known && !hv_mark_equal(&self->lineage.mark, &self->coming_mark))
+    hv_epoch_ledger_kept_given_up(&self->ledger);
+  hv_lineage_restart(&self->lineage, &self->coming_mark);
+  self->is_unfit = 0;
+  self->doubts = self->failures = 0;
+  self->wrong_since_us = HV_EPOCH_NONE;
+  self->loads++;
+  epoch_counts(self, self->coming, e->now_us);
+  self->made = HV_EPOCH_NONE; /* as it was settled here */
+  self->wanted = 0;
+  enters(self, e);
+}
+
+/* Rule 13. */
+static void has_failed(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  epoch_moves(self, HV_EPOCH_RESTING);
+  self->until_us = e->now_us + epoch_doubled(HV_EPOCH_REST_US, self->failures++, 5 * (uint64_t)1000000);
+  if (!epoch_is_unusable(self)) {
+    if (lacks_state(self, f->epoch) && f->n_peers)
+      doubts(self, f->epoch, e->now_us);
+    return;
+  }
+  if (!f->n_peers)
+    self->wrong_since_us = HV_EPOCH_NONE;
+  else if (self->wrong_since_us == HV_EPOCH_NONE)
+    self->wrong_since_us = e->now_us;
+  else if (e->now_us >= self->wrong_since_us + 30 * (uint64_t)1000000) {
+    self->wrong_since_us = HV_EPOCH_NONE;
+    doubts(self, f->epoch, e->now_us);
+  }
+}
+
+void epoch_has_loaded(hv_epoch *self, const epoch_event *e) {
+  if (self->state != HV_EPOCH_LOADING)
+    return;
+  if (!e->ok) {
+    has_failed(self, e);
+    return;
+  }
+  self->coming = e->epoch;
+  self->coming_mark = e->mark;
+  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_ADOPT, e->epoch);
+}
+
+void epoch_come_acted(hv_epoch *self, unsigned action, const epoch_event *e) {
+  if (action == HV_EPOCH_ADOPT && self->state == HV_EPOCH_LOADING)
+    (e->ok > 0 ? has_state : has_failed)(self, e);
+}
+
+/* The training thread is here with a batch, which is lost. */
+void epoch_rests(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  if (e->now_us < self->until_us)
+    return;
+  if (epoch_is_unusable(self) && !f->n_peers) { /* nobody else has another one */
+    self->lineage.is_wrong = 0;
+    self->is_unfit = 0;
+  }
+  if (epoch_is_unusable(self) || (f->n_peers && f->epoch > self->told && lacks_state(self, f->epoch)))
+    epoch_comes(self, e);
+  else {
+    self->wanted = 0;
+    enters(self, e);
+    epoch_offers_begin(self, e, 1); /* those who had a newer one have gone */
+  }
+}
+
+/* ---- the first look ---- */
+
+static void begins(hv_epoch *self, const epoch_event *e) {
+  enters(self, e);
+  if (epoch_holds_replica(self))
+    hv_epoch_ledger_counted(&self->ledger, self->held);
+  self->held = 0;
+}
+
+static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {
+  self->wanted = least;
+  hv_epoch_ledger_behind(&self->ledger, self->held);
+  self->held = 0;
+  epoch_comes(self, e);
+}
+
+/* Rule 17: the swarm's epoch; and if those who trained have gone, the state that a hub still offers. */
+void epoch_looks(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  if (!self->is_here)
+    return; /* the program is not here yet */
+  if (self->until_us == HV_EPOCH_NONE)
+    self->until_us = e->now_us + 5 * (uint64_t)1000000;
+  int answered = e->fetched > 0;
+  if (!answered && e->now_us < self->until_us)
+    return;
+  if (!epoch_holds_replica(self) || !answered || self->config.begins_run) {
+    begins(self, e);
+    return;
+  }
+  if (f->n_peers && f->epoch <= self->told) {
+    begins(self, e); /* the others begin, too */
+    return;
+  }
+  if (!self->has_looked) {
+    begins_look(self, self->told + 1, e->now_us);
+    return;
+  }
+  if (self->found == HV_EPOCH_NONE && !f->n_peers) {
+    begins(self, e);
+    return;
+  }
+  uint64_t there = hv_epoch_state_epoch(&self->config.options, f->epoch);
+  if (!f->n_peers || self->found == HV_EPOCH_NONE || self->found >= there) {
+    comes_first(self, e, 0);
+    return;
+  }
+  /* a hub has an older state than those who are counted: they may be dead, and their records last a while */
+  if (self->begun_wait_us == HV_EPOCH_NONE)
+    self->begun_wait_us = e->now_us;
+  if (e->now_us >= self->begun_wait_us + 15 * (uint64_t)1000000) {
+    doubts(self, self->found + 1, e->now_us);
+    comes_first(self, e, self->found);
+    return;
+  }
+  self->until_us = e->now_us + HV_EPOCH_AGAIN_US;
+  begins_look(self, self->told + 1, e->now_us);
+  epoch_wake(self, 1);
+}

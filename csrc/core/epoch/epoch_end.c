@@ -1,0 +1,341 @@
+/* An epoch's end: the plan's lists, its rounds, and the late lane (rules 5 to 9 in docs/design/epoch.md). */
+#include "core/epoch/epoch_inner.h"
+
+enum { TAKEN = 1, NOTHING = 2 }; /* of hv_epoch_run.taken */
+
+static void advances(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e);
+
+/* While the model trains on: what is averaged is taken before. */
+static int takes_ahead(const hv_epoch_run *r) {
+  return r->plan.n_late && r->plan.late[0] == HV_EPOCH_AVERAGE_STATE;
+}
+
+/* ---- groups ---- */
+
+static uint64_t number_of(const hv_epoch *self, hv_epoch_which which, uint64_t epoch) {
+  return which == HV_EPOCH_GRADIENTS ? epoch : (epoch + 1) / self->config.options.average_state_every;
+}
+
+/* left_us: until the group is needed (rule 6). */
+static void begins_seek(hv_epoch *self, hv_epoch_which which, uint64_t epoch, uint64_t left_us) {
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_SEEK);
+  order->which = which;
+  order->epoch = number_of(self, which, epoch);
+  order->wait_us = left_us + self->config.matchmaking_us;
+  order->timeout_us = left_us + self->config.averaging_us + HV_EPOCH_SLACK_US;
+  self->seeking[which] = 1;
+}
+
+/* Once in an epoch (rule 5). */
+void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
+  uint64_t left_us = f->eta_us < self->config.averaging_us ? f->eta_us : self->config.averaging_us;
+  if (self->sought == self->told)
+    return;
+  epoch_cancel(self);
+  self->sought = self->told;
+  if (epoch_averages_gradients(self))
+    begins_seek(self, HV_EPOCH_GRADIENTS, self->told, left_us);
+  if (hv_epoch_averages_state_at(&self->config.options, self->told + 1))
+    begins_seek(self, HV_EPOCH_REPLICA_STATE, self->told, left_us);
+}
+
+static int begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which) {
+  if (!self->seeking[which])
+    begins_seek(self, which, self->end.epoch, 0);
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_TRIGGER);
+  order->which = which;
+  order->samples = self->end.samples;
+  self->end.rounding[lane] = 1 + (int)which;
+  return 1;
+}
+
+/* ---- the end ---- */
+
+void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
+  if (self->state != HV_EPOCH_ENDING)
+    epoch_moves(self, HV_EPOCH_ENDING);
+  if (self->late != HV_EPOCH_LATE_IDLE)
+    return; /* rule 2: its outcome first, then another look */
+  hv_epoch_run *r = &self->end;
+  *r = (hv_epoch_run){.epoch = self->told, .alone = epoch_holds_replica(self) && e->figures->n_peers <= 1, .begun_us = e->now_us};
+  r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);
+  if (r->alone)
+    epoch_cancel(self);
+  r->samples = self->ledger.sums;
+  if (epoch_holds_replica(self) && epoch_averages_gradients(self)) {
+    r->samples = hv_epoch_ledger_taken(&self->ledger);
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
+    return;
+  }
+  advances(self, HV_EPOCH_NOW, e);
+}
+
+static void counts(hv_epoch *self, const epoch_event *e) {
+  if (!epoch_averages_gradients(self)) { /* each batch is in its replica already */
+    hv_epoch_ledger_taken(&self->ledger);
+    hv_epoch_ledger_stepped(&self->ledger);
+  }
+  epoch_counts(self, self->end.epoch + 1, e->now_us);
+  epoch_wake(self, 0);
+}
+
+/* The mark moves with the step: by the average's stamp, or by this peer's name (lineage, rules 2 and 3). */
+static void has_stepped(hv_epoch *self) {
+  hv_epoch_run *r = &self->end;
+  if (!r->averaged)
+    hv_epoch_ledger_stepped(&self->ledger);
+  if (!self->lineage.is_kept)
+    return;
+  if (r->averaged)
+    hv_lineage_stepped(&self->lineage, self->config.env, &r->stamp, 1, NULL, 0, self->config.target);
+  else
+    hv_lineage_stepped_alone(&self->lineage, self->config.env, &self->config.me, r->epoch, r->samples);
+}
+
+static int steps(hv_epoch *self, hv_epoch_lane lane) {
+  if (!self->end.averaged && !self->end.samples) { /* it has counted the epoch, and has nothing for it */
+    has_stepped(self);
+    return 0;
+  }
+  epoch_act(self, lane, HV_EPOCH_STEP, self->end.samples);
+  return 1;
+}
+
+/* Rule 9: an epoch waits once for those who have gone; and what is wrong is in no average. */
+static int averages_state(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  int gone = epoch_holds_replica(self) && e->figures->n_peers <= 1;
+  if (r->nobody || gone || epoch_is_unusable(self) || r->taken == NOTHING) {
+    if (self->seeking[HV_EPOCH_REPLICA_STATE])
+      epoch_order(self, HV_EPOCH_CANCEL)->which = HV_EPOCH_REPLICA_STATE;
+    self->seeking[HV_EPOCH_REPLICA_STATE] = 0;
+    return 0;
+  }
+  if (epoch_holds_replica(self) && !r->taken) {
+    epoch_act(self, lane, HV_EPOCH_TAKE, 0);
+    return 1;
+  }
+  return begins_round(self, lane, HV_EPOCH_REPLICA_STATE);
+}
+
+/* 1: it is waited for. */
+static int does(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e) {
+  switch (action) {
+  case HV_EPOCH_AVERAGE_GRADIENTS:
+    return begins_round(self, lane, HV_EPOCH_GRADIENTS);
+  case HV_EPOCH_STEP:
+    return steps(self, lane);
+  case HV_EPOCH_COUNT:
+    counts(self, e);
+    return 0;
+  case HV_EPOCH_AVERAGE_STATE:
+    return averages_state(self, lane, e);
+  default:
+    epoch_act(self, lane, action, 1);
+    return 1;
+  }
+}
+
+/* The state as the epoch left it: where it is the swarm's, joiners may have it (rules 8 and 14). */
+static void settles(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  int divided = !r->alone && !r->state_averaged && !epoch_averages_gradients(self);
+  self->sought = self->sought == r->epoch ? HV_EPOCH_NONE : self->sought;
+  epoch_reached(self);
+  if (epoch_holds_replica(self) && epoch_is_unusable(self)) {
+    epoch_comes(self, e);
+    return;
+  }
+  self->made = r->epoch + 1;
+  if (epoch_holds_replica(self) && !divided)
+    epoch_offers_begin(self, e, r->state_averaged);
+}
+
+static void now_is_over(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  if (takes_ahead(r) && !r->taken) {
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_TAKE, 0);
+    return;
+  }
+  epoch_moves(self, HV_EPOCH_GATHERING);
+  if (r->plan.n_late) {
+    self->late = HV_EPOCH_LATE_WORKS;
+    advances(self, HV_EPOCH_LATE, e);
+  } else
+    settles(self, e);
+}
+
+/* Nobody made this step: the epoch goes on, from no samples (rule 7). */
+static void stays(hv_epoch *self) {
+  epoch_tell(self, HV_EPOCH_SAYS_STAYS);
+  epoch_cancel(self);
+  epoch_moves(self, HV_EPOCH_GATHERING);
+  epoch_wake(self, 1);
+}
+
+static void advances(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  const uint8_t *list = lane == HV_EPOCH_NOW ? r->plan.now : r->plan.late;
+  size_t n = lane == HV_EPOCH_NOW ? r->plan.n_now : r->plan.n_late;
+  while (r->at[lane] < n) {
+    unsigned action = list[r->at[lane]];
+    if (lane == HV_EPOCH_LATE && action == HV_EPOCH_APPLY) {
+      self->late = HV_EPOCH_LATE_TO_TAKE;
+      if (self->state == HV_EPOCH_ENDING)
+        epoch_takes(self);
+      return;
+    }
+    r->at[lane]++;
+    if (does(self, lane, action, e))
+      return;
+  }
+  if (lane == HV_EPOCH_NOW)
+    now_is_over(self, e);
+}
+
+int epoch_takes(hv_epoch *self) {
+  if (self->late != HV_EPOCH_LATE_TO_TAKE)
+    return 0;
+  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_APPLY, 0);
+  return 1;
+}
+
+void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  if (lane == HV_EPOCH_LATE && self->late == HV_EPOCH_LATE_VOID)
+    return;
+  if (action == HV_EPOCH_APPLY && lane == HV_EPOCH_NOW && self->late == HV_EPOCH_LATE_TO_TAKE) {
+    self->late = HV_EPOCH_LATE_IDLE;
+    settles(self, e);
+    self->goes_on = self->end.acting[HV_EPOCH_NOW] != 0; /* a copy of the state comes first */
+    if (!self->goes_on && !epoch_is_aside(self))
+      epoch_goes_on(self, e); /* rule 2: by this event's reading */
+    return;
+  }
+  if (action == HV_EPOCH_STEP)
+    has_stepped(self);
+  if (action == HV_EPOCH_PREPARE && e->ok <= 0) { /* not finite: it takes the others' average */
+    hv_epoch_ledger_not_finite(&self->ledger);
+    r->samples = 0;
+  }
+  if (action == HV_EPOCH_TAKE) {
+    r->taken = e->ok > 0 ? TAKEN : NOTHING;
+    if (e->ok < 0) {
+      self->is_unfit = 1;
+      hv_lineage_is_left(&self->lineage);
+    }
+    if (!takes_ahead(r))
+      r->at[lane]--; /* to AVERAGE_STATE again */
+  }
+  if (!r->rounding[lane])
+    advances(self, lane, e);
+}
+
+void epoch_end_goes_on(hv_epoch *self, const epoch_event *e) {
+  if (self->state == HV_EPOCH_ENDING && self->late == HV_EPOCH_LATE_IDLE && !self->end.rounding[HV_EPOCH_NOW])
+    advances(self, HV_EPOCH_NOW, e);
+}
+
+/* ---- rounds ---- */
+
+static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  epoch_tell(self, HV_EPOCH_SAYS_LEFT_OUT);
+  hv_epoch_ledger_over(&self->ledger, HV_EPOCH_LEFT_OUT, 0);
+  hv_lineage_is_left(&self->lineage);
+  self->wanted = r->epoch + 1;
+  self->told = r->epoch;
+  epoch_cancel(self);
+  if (lane == HV_EPOCH_LATE)
+    self->late = HV_EPOCH_LATE_IDLE; /* the training thread comes when it has its batch */
+  if (self->state == HV_EPOCH_ENDING)
+    epoch_comes(self, e);
+}
+
+static void judges(hv_epoch *self, const epoch_event *e) {
+  hv_lineage_view view = hv_lineage_view_of(e->members, e->n_members);
+  self->end.meets_another = view.any && view.n_right < view.n_words;
+  if (!epoch_holds_replica(self) || !self->lineage.is_kept)
+    return;
+  if (hv_lineage_judge(&self->lineage, &view))
+    hv_epoch_ledger_kept_settled(&self->ledger);
+  else
+    epoch_tell(self, HV_EPOCH_SAYS_WRONG);
+}
+
+/* Rule 7, a table on the page. */
+static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  int counted = self->told != r->epoch, has_samples = r->samples || counted || !epoch_holds_replica(self);
+  hv_epoch_outcome outcome = e->outcome;
+  if (outcome == HV_EPOCH_NOBODY && e->n_members && self->loads && self->lineage.is_kept)
+    outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
+  if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
+    is_left_out(self, lane, e);
+    return;
+  }
+  r->nobody = outcome == HV_EPOCH_NOBODY;
+  if (outcome == HV_EPOCH_CONFIRMED) {
+    r->averaged = 1;
+    r->stamp = e->stamp;
+    self->loads = 0;
+    hv_epoch_ledger_cut(&self->ledger, self->config.target);
+    hv_epoch_ledger_over(&self->ledger, outcome, e->share);
+    judges(self, e);
+    self->has_met = 1;
+  } else if (r->nobody && !has_samples) {
+    stays(self);
+    return;
+  } else if (epoch_holds_replica(self)) {
+    hv_epoch_ledger_over(&self->ledger, outcome, 0);
+    epoch_tell(self, HV_EPOCH_SAYS_OWN_STEP);
+  }
+  if (!r->acting[lane])
+    advances(self, lane, e);
+}
+
+static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
+  if (r->state_averaged && !epoch_averages_gradients(self))
+    hv_epoch_ledger_kept_settled(&self->ledger);
+  if (r->state_averaged && !e->ok) /* not all that was averaged was this replica (lineage, rule 5) */
+    hv_lineage_averaged(&self->lineage, self->config.env, e->stamp);
+  if (!r->acting[lane])
+    advances(self, lane, e);
+}
+
+void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
+  self->seeking[e->which] = 0;
+  for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++) {
+    if (self->end.rounding[lane] != 1 + (int)e->which)
+      continue;
+    self->end.rounding[lane] = 0;
+    if (lane == HV_EPOCH_LATE && self->late == HV_EPOCH_LATE_VOID)
+      return;
+    if (self->state == HV_EPOCH_LEAVING)
+      return;
+    (e->which == HV_EPOCH_GRADIENTS ? gradients_are_over : state_is_over)(self, lane, e);
+    return;
+  }
+}
+
+/* ---- void ---- */
+
+/* What is under way is of no use any more: it begins nothing, and its samples are lost (rule 11). */
+void epoch_voids(hv_epoch *self) {
+  hv_epoch_ledger_dropped(&self->ledger);
+  for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
+    if (self->end.rounding[lane]) {
+      epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(self->end.rounding[lane] - 1);
+      self->seeking[self->end.rounding[lane] - 1] = 0;
+      if (lane == HV_EPOCH_NOW)
+        self->end.rounding[lane] = 0;
+    }
+  self->late = self->late == HV_EPOCH_LATE_WORKS ? HV_EPOCH_LATE_VOID : HV_EPOCH_LATE_IDLE;
+}
+
+void epoch_void_ends(hv_epoch *self) {
+  if (!self->end.acting[HV_EPOCH_LATE] && !self->end.rounding[HV_EPOCH_LATE])
+    self->late = HV_EPOCH_LATE_IDLE;
+}

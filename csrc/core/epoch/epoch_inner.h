@@ -1,0 +1,59 @@
+/* Within core/epoch alone: what the files of the machine share.
+ *
+ * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_offer.c: the
+ * state for joiners.
+ */
+#ifndef HV_CORE_EPOCH_INNER_H
+#define HV_CORE_EPOCH_INNER_H
+
+#include "core/epoch/epoch.h"
+
+/* One event's look at the world: no rule reads it twice (rule 1). */
+typedef hv_epoch_event epoch_event;
+
+/* epoch.c */
+void epoch_moves(hv_epoch *self, hv_epoch_state to);
+hv_epoch_order *epoch_order(hv_epoch *self, hv_epoch_order_kind kind);
+void epoch_tell(hv_epoch *self, hv_epoch_notice notice);
+void epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n);
+void epoch_wake(hv_epoch *self, int ask);
+void epoch_reached(hv_epoch *self);
+void epoch_cancel(hv_epoch *self);
+void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us); /* begins to gather for it */
+void epoch_looks_around(hv_epoch *self, const epoch_event *e);
+void epoch_goes_on(hv_epoch *self, const epoch_event *e); /* with the batch, or the end, that waited */
+int epoch_is_aside(const hv_epoch *self);
+int epoch_holds_replica(const hv_epoch *self);
+int epoch_averages_gradients(const hv_epoch *self);
+int epoch_is_unusable(const hv_epoch *self);
+uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us);
+
+/* epoch_end.c */
+void epoch_begins_end(hv_epoch *self, const epoch_event *e);
+void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
+void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
+void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
+void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
+int epoch_takes(hv_epoch *self); /* 1: the outcome of the late lane is being taken over */
+void epoch_voids(hv_epoch *self);
+void epoch_void_ends(hv_epoch *self);
+
+/* epoch_come.c */
+int epoch_must_come(hv_epoch *self, const epoch_event *e);
+void epoch_comes(hv_epoch *self, const epoch_event *e);
+void epoch_come_goes_on(hv_epoch *self, const epoch_event *e);
+void epoch_come_acted(hv_epoch *self, unsigned action, const epoch_event *e);
+void epoch_has_loaded(hv_epoch *self, const epoch_event *e);
+void epoch_has_looked(hv_epoch *self, const epoch_event *e);
+void epoch_rests(hv_epoch *self, const epoch_event *e); /* a batch while it rests */
+void epoch_looks(hv_epoch *self, const epoch_event *e); /* in LOOKING */
+
+/* epoch_offer.c */
+void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed);
+void epoch_offers_overdue(hv_epoch *self, const epoch_event *e);
+void epoch_offers_withdraw(hv_epoch *self);
+void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e);
+void epoch_was_offered(hv_epoch *self, const epoch_event *e);
+void epoch_snapshot(hv_epoch *self, uint64_t epoch);
+
+#endif

@@ -1,0 +1,73 @@
+/* The state for joiners: when this peer offers its own (rule 15 in docs/design/epoch.md). */
+#include "core/epoch/epoch_inner.h"
+
+/* Between two offers: a copy of the state may take a fiftieth of the time. */
+static uint64_t period_us(const hv_epoch *self) {
+  uint64_t cost_us = self->cost_us * HV_EPOCH_OFFER_COST;
+  return cost_us > HV_EPOCH_OFFER_US ? cost_us : HV_EPOCH_OFFER_US;
+}
+
+/* Powers of two, so that peers whose epochs take about the same choose the same epochs. */
+static uint64_t every(const hv_epoch *self) {
+  uint64_t n = 1;
+  while (self->epoch_us && n * self->epoch_us < period_us(self) && n < HV_EPOCH_LEAP)
+    n *= 2;
+  return n;
+}
+
+void epoch_snapshot(hv_epoch *self, uint64_t epoch) {
+  if (self->end.acting[HV_EPOCH_NOW] || epoch_is_unusable(self) || !epoch_holds_replica(self))
+    return;
+  self->snapshot_epoch = epoch;
+  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 0);
+}
+
+/* The state of made's beginning is there, and the same as the others'. changed: another one than was offered for it. */
+void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
+  uint64_t epoch = self->made == HV_EPOCH_NONE ? self->told : self->made;
+  if (self->settled_us != HV_EPOCH_NONE) {
+    uint64_t took_us = e->now_us - self->settled_us;
+    self->epoch_us = self->epoch_us ? (4 * self->epoch_us + took_us) / 5 : took_us;
+  }
+  self->settled_us = e->now_us;
+  int early = self->offered == epoch, own = !self->end.averaged && !self->end.alone;
+  int wanted = self->end.meets_another || own || (self->wanted_offer != HV_EPOCH_NONE && self->wanted_offer <= epoch);
+  if ((early && !changed) || (!early && !wanted && epoch % every(self)))
+    return;
+  epoch_snapshot(self, epoch);
+}
+
+/* An epoch that lasts longer than was thought is offered after all, and so is a state whose offer has failed. */
+void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
+  if (self->made != self->told || self->settled_us == HV_EPOCH_NONE || e->now_us < self->offer_again_us)
+    return;
+  int wanted = self->wanted_offer != HV_EPOCH_NONE && self->wanted_offer <= self->made;
+  if (self->offered != self->made ? wanted || e->now_us >= self->settled_us + period_us(self) : 0)
+    epoch_snapshot(self, self->made);
+}
+
+void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e) {
+  uint64_t epoch = self->snapshot_epoch;
+  self->snapshot_epoch = HV_EPOCH_NONE;
+  self->cost_us = e->took_us;
+  if (e->ok <= 0 || epoch == HV_EPOCH_NONE || epoch_is_unusable(self) || epoch_is_aside(self))
+    return;
+  self->offered = epoch;
+  if (self->wanted_offer != HV_EPOCH_NONE && self->wanted_offer <= epoch)
+    self->wanted_offer = HV_EPOCH_NONE;
+  epoch_order(self, HV_EPOCH_OFFER)->epoch = epoch;
+}
+
+void epoch_was_offered(hv_epoch *self, const epoch_event *e) {
+  if (!e->ok && self->offered == e->epoch) {
+    self->offered = HV_EPOCH_NONE;
+    self->offer_again_us = e->now_us + HV_EPOCH_OFFER_US;
+  }
+}
+
+/* It must not speak for a state that is out of date, or no majority can be found. */
+void epoch_offers_withdraw(hv_epoch *self) {
+  if (self->offered != HV_EPOCH_NONE)
+    epoch_order(self, HV_EPOCH_WITHDRAW);
+  self->offered = self->snapshot_epoch = HV_EPOCH_NONE;
+}
