@@ -24,6 +24,7 @@ struct hv_epoch_driver {
   hv_timer timer;
   round_of rounds[HV_EPOCH_ROUNDS];
   hv_state_load load;
+  hv_progress_figures figures; /* of the event under way */
   int is_loading, only_look, is_busy, is_leaving;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
 };
@@ -59,7 +60,9 @@ static void fires(hv_timer *timer, const hv_event *event) {
 }
 
 static void progress_ended(void *arg) {
-  ((hv_epoch_driver *)arg)->progress = NULL;
+  hv_epoch_driver *d = arg;
+  d->env->timer_clear(d->env, &d->timer);
+  d->progress = NULL;
 }
 
 /* ---- rounds ---- */
@@ -179,6 +182,7 @@ static void load_over(hv_state_load *load, hv_status status, const char *text) {
   hv_epoch_event event = {.kind = d->only_look ? HV_EPOCH_LOOKED : HV_EPOCH_LOADED, .epoch = load->epoch, .ok = status == HV_OK};
   (void)text;
   d->is_loading = 0;
+fprintf(stderr, "%.3f DBG %p load/look over: %s %s epoch %llu least %llu voters %u looks %u\n", now_of(d)*1e-6, (void*)d, hv_status_name(status), text, (unsigned long long)load->epoch, (unsigned long long)load->epoch_least, load->seen.voters, load->seen.looks);
   if (event.ok && !d->only_look)
     event.ok = d->config.hands.mark(d->config.hands.arg, load->manifest, &event.mark);
   drives(d, &event);
@@ -200,6 +204,12 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
       return;
   }
   drives(d, &event);
+}
+
+static void offers(hv_epoch_driver *d, const hv_epoch_order *order) {
+  hv_epoch_event event = {.kind = HV_EPOCH_OFFERED, .epoch = order->epoch};
+  if (!d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage.mark))
+    drives(d, &event);
 }
 
 /* ---- orders ---- */
@@ -248,7 +258,7 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
       hv_average_comes(gradients, order->epoch);
     break;
   case HV_EPOCH_OFFER:
-    hands->offer(hands->arg, order->epoch, &d->machine.lineage.mark);
+    offers(d, order);
     break;
   case HV_EPOCH_WITHDRAW:
     hv_state_withdraw(hv_node_state(d->node), d->config.run_id, 0);
@@ -277,15 +287,16 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
 
 /* The figures are read once for each event (rule 1). An order may end at once, which is another event. */
 static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
-  hv_progress_figures figures = {.eta_us = HV_PROGRESS_NEVER, .epoch = d->machine.told};
+  hv_progress_figures *figures = &d->figures;
   hv_progress_own mine;
   hv_epoch_order order;
   event->now_us = now_of(d);
-  event->figures = &figures;
+  event->figures = figures;
+  *figures = (hv_progress_figures){.eta_us = HV_PROGRESS_NEVER, .epoch = d->machine.told};
   if (d->progress) {
     const hv_progress_view *view = hv_progress_look(d->progress);
     hv_epoch_report(&d->machine, &mine);
-    hv_progress_now(view, &mine, &d->config.terms, event->now_us, &figures);
+    hv_progress_now(view, &mine, &d->config.terms, event->now_us, figures);
     event->fetched = view->fetched;
   } else if (!d->is_leaving && event->kind != HV_EPOCH_DONE && event->kind != HV_EPOCH_ROUND)
     return; /* the node ends */
@@ -330,6 +341,10 @@ int hv_epoch_driver_is_over(const hv_epoch_driver *d) {
 
 const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *d) {
   return &d->machine;
+}
+
+const hv_progress_figures *hv_epoch_driver_figures(const hv_epoch_driver *d) {
+  return &d->figures;
 }
 
 int hv_epoch_driver_is_free(const hv_epoch_driver *d) {

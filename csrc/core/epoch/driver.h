@@ -20,8 +20,8 @@ typedef struct hv_epoch_hands {
   /* Do this action, and answer it with hv_epoch_driver_done. */
   void (*act)(void *arg, const hv_epoch_order *order);
   void (*tell)(void *arg, hv_epoch_notice notice);
-  /* Start to offer the latest snapshot as the state of `epoch`, and answer with hv_epoch_driver_offered. */
-  void (*offer)(void *arg, uint64_t epoch, const hv_mark *mark);
+  /* Start to offer the latest snapshot as the state of `epoch`, and answer with hv_epoch_driver_offered. 0: it was not started. */
+  int (*offer)(void *arg, uint64_t epoch, const hv_mark *mark);
   /* Memory for a state that is loaded, as hv_state_load.room. */
   uint8_t *(*room)(void *arg, const hv_manifest *manifest);
   /* The mark of the state that was loaded. 0: it is no state of this run. */
@@ -58,6 +58,8 @@ int hv_epoch_driver_is_over(const hv_epoch_driver *driver);
 
 /* To inspect between events. */
 const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *driver);
+/* The reading of the latest event. */
+const hv_progress_figures *hv_epoch_driver_figures(const hv_epoch_driver *driver);
 /* 1: the training thread may go on to its next batch. */
 int hv_epoch_driver_is_free(const hv_epoch_driver *driver);
 

@@ -148,10 +148,16 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
   return HV_OK;
 }
 
+/* In this epoch: what is taken for its end still counts in it until it is over, or the others would wait for it again. */
+static uint64_t samples_of(const hv_epoch *self) {
+  int ends = self->state == HV_EPOCH_ENDING && self->late == HV_EPOCH_LATE_IDLE && self->end.epoch == self->told;
+  return ends ? self->end.samples : self->ledger.sums;
+}
+
 void hv_epoch_report(const hv_epoch *self, hv_progress_own *out) {
   *out = (hv_progress_own){.any = !epoch_is_aside(self) && epoch_holds_replica(self),
                            .epoch = self->told,
-                           .samples = self->ledger.sums,
+                           .samples = samples_of(self),
                            .before = self->before,
                            .speed = self->speed,
                            .at_us = self->batch_us,

@@ -146,8 +146,10 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
-  HV_EPOCH_ACT,        /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
-  HV_EPOCH_TELL,       /* a notice for the log */
+  /* samples: of PREPARE and STEP: behind them; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch. */
+  /* samples: of PREPARE and STEP: behind them; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
+  HV_EPOCH_ACT,  /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
+  HV_EPOCH_TELL, /* a notice for the log */
   HV_EPOCH_GOODBYE,
   HV_EPOCH_ORDER_KINDS
 } hv_epoch_order_kind;

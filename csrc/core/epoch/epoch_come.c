@@ -65,17 +65,17 @@ void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
 static void chooses_epoch(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
   uint64_t eta_us = f->eta_us, epoch_us = HV_EPOCH_NOTICE_US, ahead = 1;
+  double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
   int is_near = f->eta_us <= HV_EPOCH_AHEAD_US || 2 * f->samples >= (double)self->config.target;
   self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
   self->until_us = e->now_us;
   if (!epoch_averages_gradients(self) || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !is_near)
     return;
-  double lacks = (double)self->config.target - f->samples;
   eta_us = eta_us == HV_PROGRESS_NEVER ? 0 : eta_us;
-  if (eta_us && lacks > 0)
-    epoch_us = (uint64_t)((double)eta_us * (double)self->config.target / lacks);
-  if (eta_us < HV_EPOCH_NOTICE_US)
-    ahead += (HV_EPOCH_NOTICE_US - eta_us + epoch_us - 1) / (epoch_us ? epoch_us : 1);
+  if (whole_us > HV_EPOCH_NOTICE_US)
+    epoch_us = whole_us < 9e15 ? (uint64_t)whole_us : (uint64_t)9e15;
+  if (eta_us < HV_EPOCH_NOTICE_US && epoch_us < 4 * HV_EPOCH_CHASE_US) /* else it is loaded long before half of the next one */
+    ahead += (HV_EPOCH_NOTICE_US - eta_us + epoch_us - 1) / epoch_us;
   uint64_t wait_us = eta_us + (ahead - 1) * (epoch_us < 1000000 ? epoch_us : 1000000);
   self->wanted = f->epoch + ahead;
   self->until_us += wait_us < self->config.matchmaking_us ? wait_us : self->config.matchmaking_us;
@@ -85,7 +85,7 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e) {
 
 /* Rule 11: in this order, within one event. */
 void epoch_comes(hv_epoch *self, const epoch_event *e) {
-  int was_aside = epoch_is_aside(self);
+  int has_sums = self->state != HV_EPOCH_RESTING;
   epoch_offers_withdraw(self);
   epoch_cancel(self);
   epoch_voids(self);
@@ -97,7 +97,7 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
   self->goes_on = 0;
   self->found = HV_EPOCH_NONE;
   chooses_epoch(self, e);
-  if (!was_aside)
+  if (has_sums)
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_DROP, 0);
 }
 

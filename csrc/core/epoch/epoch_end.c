@@ -131,7 +131,7 @@ static int does(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch
   case HV_EPOCH_AVERAGE_STATE:
     return averages_state(self, lane, e);
   default:
-    epoch_act(self, lane, action, 1);
+    epoch_act(self, lane, action, action == HV_EPOCH_APPLY ? (uint64_t)self->end.state_averaged : 1);
     return 1;
   }
 }
@@ -196,7 +196,7 @@ static void advances(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
 int epoch_takes(hv_epoch *self) {
   if (self->late != HV_EPOCH_LATE_TO_TAKE)
     return 0;
-  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_APPLY, 0);
+  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_APPLY, (uint64_t)self->end.state_averaged);
   return 1;
 }
 

@@ -22,6 +22,7 @@ static const swarm_room rooms[] = {
      swarm_setups_play},
     {"epochs", "programs train: who falls behind catches up, and nobody waits in vain", 8, 6, ALL, 12, swarm_epochs_play},
     {"chase", "the same where only what is offered can be loaded: who loads becomes one of them", 2, 6, ALL, 12, swarm_chase_play},
+    {"run", "peers of a run: the machine that ships, as peers go and come", 4, 1, 0, 40, swarm_run_play},
     {"comings", "small swarms: one after another goes and comes again, and nobody waits for it", 4, 1, 0, 40, swarm_comings_play},
     {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
     {"average", "epochs of averaging: every sample once or lost, replicas equal, nobody waits for good", 8,

@@ -132,6 +132,7 @@ void swarm_match_play(swarm_run *run);
 void swarm_setups_play(swarm_run *run);
 void swarm_epochs_play(swarm_run *run);
 void swarm_chase_play(swarm_run *run);
+void swarm_run_play(swarm_run *run);
 void swarm_comings_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);

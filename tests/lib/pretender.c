@@ -1,0 +1,327 @@
+#include "lib/pretender.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OF_SUMS = sizeof(float) * PRETENDER_VALUES };
+
+static void fails(pretender *p, const char *format, ...) {
+  va_list args;
+  if (p->failure[0])
+    return;
+  va_start(args, format);
+  vsnprintf(p->failure, sizeof p->failure, format, args);
+  va_end(args);
+}
+
+static uint64_t below(pretender *p, uint64_t n) {
+  return n ? check_random(&p->rng) % n : 0;
+}
+
+static uint64_t now_of(const pretender *p) {
+  return p->env->now_us(p->env);
+}
+
+static float value_of(uint64_t a, uint64_t b, uint64_t c) {
+  check_rng rng = {(a * 1000003 + b) * 1000003 + c};
+  return (float)(int)(check_random(&rng) % 255) / 128 - 1;
+}
+
+const hv_epoch *pretender_look(const pretender *p) {
+  return p->driver ? hv_epoch_driver_look(p->driver) : NULL;
+}
+
+int pretender_rests(const pretender *p) {
+  const hv_epoch *e = pretender_look(p);
+  return e && e->state == HV_EPOCH_GATHERING && e->late == HV_EPOCH_LATE_IDLE && !p->n_works[HV_EPOCH_NOW] &&
+         !p->n_works[HV_EPOCH_LATE] && !e->end.acting[HV_EPOCH_NOW];
+}
+
+/* ---- the machine's questions ---- */
+
+static void act(void *arg, const hv_epoch_order *order) {
+  pretender *p = arg;
+  if (p->n_works[order->lane] == PRETENDER_QUEUE) {
+    fails(p, "n%zu has too many actions to do at once", p->index);
+    return;
+  }
+  pretender_work *work = &p->works[order->lane][p->n_works[order->lane]++];
+  *work = (pretender_work){.order = *order, .due_us = now_of(p) + below(p, p->program.hands_us)};
+}
+
+static void tell(void *arg, hv_epoch_notice notice) {
+  static const char *const words[] = {"waits alone", "has company", "stops",    "steps by itself",
+                                      "stays",       "is left out", "is wrong", "doubts"};
+  pretender *p = arg;
+  p->tells[notice]++;
+  p->told_us = now_of(p);
+  hv_sim_say(p->sim, "n%zu %s in epoch %llu", p->index, words[notice],
+             (unsigned long long)(p->driver ? pretender_look(p)->told : 0));
+}
+
+static void was_offered(hv_state_offer *offer, hv_status status, const char *text) {
+  pretender_offering *o = offer->owner;
+  (void)text;
+  o->is_under_way = 0;
+  if (getenv("DBG")) hv_sim_say(o->of->sim, "n%zu OFFER of epoch %llu is over: %s %s", o->of->index, (unsigned long long)offer->epoch, hv_status_name(status), text);
+  if (status != HV_CANCELLED && o->of->driver)
+    hv_epoch_driver_offered(o->of->driver, offer->epoch, status == HV_OK);
+}
+
+static int offer(void *arg, uint64_t epoch, const hv_mark *mark) {
+  pretender *p = arg;
+  pretender_offering *o = NULL;
+  for (size_t i = 0; i < PRETENDER_OFFERS; i++)
+    if (!p->offers[i].is_under_way)
+      o = &p->offers[i];
+  hv_payload *bytes = o ? hv_payload_copy(p->env->mem, p->snapshot, sizeof p->snapshot) : NULL;
+  if (!bytes)
+    return 0;
+  *o = (pretender_offering){.of = p, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
+  memcpy(o->metadata, mark->bytes, HV_MARK_SIZE);
+  o->offer = (hv_state_offer){.done = was_offered,
+                              .owner = o,
+                              .prefix = hv_span_of("run", 3),
+                              .epoch = epoch,
+                              .bytes = bytes,
+                              .parts = &o->part,
+                              .metadata = hv_span_of(o->metadata, HV_MARK_SIZE)};
+  memcpy(o->offer.lineage, mark->bytes, HV_BALLOT_LINEAGE);
+  o->is_under_way = hv_state_offer_start(hv_node_state(p->node), &o->offer, NULL) == HV_OK;
+  hv_payload_release(bytes);
+  if (getenv("DBG")) hv_sim_say(p->sim, "n%zu OFFER of epoch %llu %d", p->index, (unsigned long long)epoch, o->is_under_way);
+  return o->is_under_way;
+}
+
+static uint8_t *room(void *arg, const hv_manifest *manifest) {
+  pretender *p = arg;
+  hv_mem_free(p->image);
+  return p->image = hv_mem_aligned(p->env->mem, (size_t)manifest->image + 1);
+}
+
+static int mark(void *arg, const hv_manifest *manifest, hv_mark *out) {
+  pretender *p = arg;
+  if (manifest->metadata.size != HV_MARK_SIZE || manifest->image != OF_SUMS || !p->image)
+    return 0;
+  memcpy(out->bytes, manifest->metadata.data, HV_MARK_SIZE);
+  return 1;
+}
+
+static int were_alike(void *arg, const hv_mark *mine) {
+  pretender *p = arg;
+  float digits[HV_MARK_DIGITS];
+  hv_mark_digits(mine, digits);
+  for (size_t i = 0; i < HV_MARK_DIGITS; i++)
+    if (rintf(p->state[PRETENDER_VALUES + i]) != digits[i])
+      return 0;
+  return 1;
+}
+
+/* ---- the hands ---- */
+
+static void writes_gradients(pretender *p) {
+  for (size_t v = 0; v < PRETENDER_VALUES; v++)
+    p->gradients[v] = p->summed ? p->sums[v] / (float)p->summed : 0;
+  memset(p->sums, 0, sizeof p->sums);
+  p->summed = 0;
+}
+
+static void steps(float *values, const float *gradients) {
+  for (size_t v = 0; v < PRETENDER_VALUES; v++)
+    values[v] -= 0.125f * gradients[v];
+}
+
+static void takes_state(pretender *p) {
+  memcpy(p->state, p->program.options.offload ? p->main : p->model, OF_SUMS);
+  hv_mark_digits(&pretender_look(p)->lineage.mark, p->state + PRETENDER_VALUES);
+}
+
+static void applies(pretender *p, int averaged) {
+  float *main = p->program.options.offload ? p->main : p->model;
+  if (averaged)
+    memcpy(main, p->state, OF_SUMS);
+  memcpy(p->model, main, OF_SUMS);
+}
+
+static int does(pretender *p, const hv_epoch_order *order) {
+  switch (order->action) {
+  case HV_EPOCH_LOCAL_STEP:
+  case HV_EPOCH_STEP:
+    steps(p->program.options.offload ? p->main : p->model, p->gradients);
+    return 1;
+  case HV_EPOCH_SCHEDULE:
+    p->schedule += order->samples;
+    return 1;
+  case HV_EPOCH_APPLY:
+    applies(p, order->samples != 0);
+    return 1;
+  case HV_EPOCH_PREPARE:
+    if (p->summed != order->samples)
+      fails(p, "n%zu has summed %llu samples, and the machine says %llu", p->index, (unsigned long long)p->summed,
+            (unsigned long long)order->samples);
+    writes_gradients(p);
+    return check_uniform(&p->rng) < p->program.fails ? -1 : 1;
+  case HV_EPOCH_TAKE:
+    takes_state(p);
+    return 1;
+  case HV_EPOCH_SNAPSHOT:
+    memcpy(p->snapshot, p->model, OF_SUMS);
+    return 1;
+  case HV_EPOCH_ADOPT:
+    memcpy(p->model, p->image, OF_SUMS);
+    memcpy(p->main, p->image, OF_SUMS);
+    p->schedule = order->samples;
+    return 1;
+  case HV_EPOCH_DROP:
+    memset(p->sums, 0, sizeof p->sums);
+    p->summed = 0;
+    return 1;
+  default:
+    fails(p, "n%zu is to do action %u, which no hand can do", p->index, order->action);
+    return 1;
+  }
+}
+
+static void hands(pretender *p, hv_epoch_lane lane) {
+  while (p->n_works[lane] && p->works[lane][0].due_us <= now_of(p)) {
+    pretender_work work = p->works[lane][0];
+    memmove(p->works[lane], p->works[lane] + 1, --p->n_works[lane] * sizeof work);
+    int ok = does(p, &work.order);
+    hv_epoch_driver_done(p->driver, work.order.number, ok, p->program.hands_us / 2);
+  }
+}
+
+static void adds_batch(pretender *p) {
+  uint64_t n = p->program.batch_samples;
+  const hv_epoch *e = pretender_look(p);
+  if (e->state == HV_EPOCH_GATHERING || e->state == HV_EPOCH_LOOKING) {
+    for (size_t v = 0; v < PRETENDER_VALUES; v++) {
+      p->gradients[v] = p->program.options.use_local_updates ? value_of(p->index, p->batches, v) : p->gradients[v];
+      p->sums[v] += (float)n * value_of(p->index, p->batches, v);
+    }
+    p->summed += n;
+  }
+  p->batches++;
+  p->produced += n;
+}
+
+static void trains(pretender *p) {
+  uint64_t now = now_of(p);
+  if (p->is_computing && now >= p->batch_due_us) {
+    p->is_computing = 0;
+    int helps = p->program.options.auxiliary;
+    if (!helps)
+      adds_batch(p);
+    hv_epoch_driver_batch(p->driver, helps ? 0 : p->program.batch_samples, p->program.batch_us);
+    if (getenv("DBG")) { const hv_progress_figures *f = hv_epoch_driver_figures(p->driver); hv_progress_own own; hv_epoch_report(pretender_look(p), &own);
+      hv_sim_say(p->sim, "n%zu BATCH e%llu: swarm e%llu samples %.1f speed %.1f peers %zu ready %d match %d eta %.2f standing %d; own %llu speed %.1f", p->index, (unsigned long long)own.epoch, (unsigned long long)f->epoch, f->samples, f->speed, f->n_peers, f->ready, f->match, f->eta_us*1e-6, f->standing, (unsigned long long)own.samples, own.speed); }
+  } else if (!p->is_computing && hv_epoch_driver_is_free(p->driver)) {
+    p->is_computing = 1;
+    p->batch_due_us = now + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
+  }
+}
+
+/* ---- its life ---- */
+
+static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *name, float *values, size_t n) {
+  int64_t shape = (int64_t)n;
+  hv_average_tensor tensor = {{values, HV_DTYPE_FLOAT32, n, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1};
+  hv_average_config config = {.prefix = hv_span_of(name, strlen(name)),
+                              .chunk_values = 4, /* so that each member has some to reduce, as of a model */
+                              .tensors = &tensor,
+                              .n_tensors = 1,
+                              .alpha = 1,
+                              .stall_ms = 10000,
+                              .apart = 1,
+                              .auxiliary = p->program.options.auxiliary};
+  return hv_average_new(hv_node_averages(p->node), &config, &p->averages[which], NULL);
+}
+
+static void opens(pretender *p) {
+  const pretender_program *g = &p->program;
+  hv_error err = {0};
+  hv_status status =
+      g->options.use_local_updates ? HV_OK : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients, PRETENDER_VALUES);
+  if (status == HV_OK)
+    status = opens_averager(p, HV_EPOCH_REPLICA_STATE, "run_state", p->state, PRETENDER_VALUES + HV_MARK_DIGITS);
+  hv_epoch_driver_config config = {.epoch = {.options = g->options,
+                                             .target = g->terms.target,
+                                             .matchmaking_us = g->matchmaking_us,
+                                             .averaging_us = g->averaging_us,
+                                             .company = g->company,
+                                             .alone_us = 5000000,
+                                             .begins_run = g->begins_run,
+                                             .reachable = !g->client,
+                                             .me = p->id},
+                                   .run_id = hv_span_of("run", 3),
+                                   .terms = g->terms,
+                                   .client_mode = g->client,
+                                   .load_ms = g->load_ms,
+                                   .averages = {p->averages[0], p->averages[1]},
+                                   .hands = {act, tell, offer, room, mark, were_alike, p}};
+  for (int i = 0; i < HV_MARK_SIZE; i++)
+    config.epoch.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
+  if (status == HV_OK)
+    status = hv_epoch_driver_new(p->node, &config, &p->driver, &err);
+  if (status != HV_OK)
+    fails(p, "n%zu could not open: %s", p->index, err.text);
+}
+
+void pretender_turn(pretender *p) {
+  if (!p->node || p->failure[0])
+    return;
+  if (!p->driver && p->n_initial && !hv_peers_alive(hv_node_peers(p->node)))
+    return; /* as a program that waits for its DHT */
+  if (!p->driver && !p->is_leaving)
+    opens(p);
+  if (!p->driver)
+    return;
+  for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
+    hands(p, lane);
+  if (!p->is_leaving)
+    trains(p);
+}
+
+void pretender_leave(pretender *p) {
+  p->is_leaving = 1;
+  if (p->driver)
+    hv_epoch_driver_leave(p->driver);
+}
+
+static void steps_node(void *self, const hv_event *event) {
+  hv_node_step(((pretender *)self)->node, event);
+}
+
+static hv_status make(hv_env *env, void *arg, hv_core *out) {
+  pretender *p = arg;
+  hv_node_config config = {
+      .me = p->id, .initial = p->initial, .n_initial = p->n_initial, .client_mode = p->program.client, .hello_every_ms = 2000};
+  *out = (hv_core){p, steps_node};
+  p->env = env;
+  return hv_node_new(env, &config, &p->node);
+}
+
+static void lets_go(void *self) {
+  pretender *p = self;
+  hv_epoch_driver *driver = p->driver;
+  p->driver = NULL;
+  hv_node_free(p->node);
+  hv_epoch_driver_free(driver);
+  hv_mem_free(p->image);
+  p->image = NULL;
+  p->node = NULL;
+}
+
+void pretender_init(pretender *p, hv_sim *sim, size_t index, const pretender_program *program, uint64_t seed) {
+  *p = (pretender){.program = *program, .index = index, .sim = sim, .rng = {seed}, .id = hv_sim_target(sim, index).id};
+  for (size_t v = 0; v < PRETENDER_VALUES; v++)
+    p->model[v] = p->main[v] = value_of(program->model, 77, v);
+  p->came_us = hv_sim_now(sim);
+}
+
+hv_sim_node_config pretender_seat(pretender *p) {
+  return (hv_sim_node_config){.make = make, .free = lets_go, .arg = p, .client_mode = p->program.client};
+}

@@ -1,0 +1,81 @@
+/* A program that only pretends to compute, around the machine that decides for a peer of a run (core/epoch): it makes batches, and
+ * does the actions of the hands after random times. Its replica has values, so equal marks can be checked as equal bits.
+ *
+ * Used by tests/sim/swarm/swarm_run.c. All but pretender_turn and pretender_leave is called outside of a node's step.
+ */
+#ifndef HV_TESTS_PRETENDER_H
+#define HV_TESTS_PRETENDER_H
+
+#include "core/epoch/driver.h"
+#include "lib/random.h"
+#include "net/sim/sim.h"
+
+enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4 };
+
+typedef struct pretender_program {
+  hv_epoch_options options;
+  hv_progress_terms terms;
+  uint64_t batch_us, batch_samples;
+  uint64_t matchmaking_us, averaging_us;
+  uint64_t hands_us; /* an action takes up to this */
+  uint32_t load_ms;
+  uint64_t model; /* the values that it begins with follow from this number */
+  int client, begins_run;
+  hv_epoch_company company;
+  double fails; /* probability that a gradient is not finite */
+} pretender_program;
+
+typedef struct pretender_work {
+  hv_epoch_order order;
+  uint64_t due_us;
+} pretender_work;
+
+typedef struct pretender_offering {
+  struct pretender *of;
+  hv_state_offer offer;
+  int is_under_way;
+  uint8_t metadata[HV_MARK_SIZE];
+  hv_manifest_part part;
+} pretender_offering;
+
+typedef struct pretender {
+  pretender_program program;
+  size_t index;
+  hv_peer_id id;
+  hv_sim *sim;
+  check_rng rng;
+  hv_env *env;
+  hv_node *node; /* NULL: it does not live; so the next two */
+  hv_epoch_driver *driver;
+  hv_average *averages[HV_EPOCH_ROUNDS];
+  hv_target initial[1];
+  size_t n_initial;
+  int is_computing, is_leaving;
+  uint64_t batch_due_us, batches;
+  pretender_work works[HV_EPOCH_LANES][PRETENDER_QUEUE];
+  size_t n_works[HV_EPOCH_LANES];
+  /* its memory */
+  float model[PRETENDER_VALUES], main[PRETENDER_VALUES]; /* what the model computes with, and what the optimizer steps */
+  float sums[PRETENDER_VALUES], gradients[PRETENDER_VALUES], state[PRETENDER_VALUES + HV_MARK_DIGITS];
+  float snapshot[PRETENDER_VALUES];
+  uint64_t summed, schedule;
+  uint8_t *image;
+  pretender_offering offers[PRETENDER_OFFERS];
+  /* what an observer may ask */
+  uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
+  char failure[200];
+} pretender;
+
+/* Makes a peer's program anew: it knows nothing of an earlier life. */
+void pretender_init(pretender *p, hv_sim *sim, size_t index, const pretender_program *program, uint64_t seed);
+hv_sim_node_config pretender_seat(pretender *p);
+/* In a step of its node: what the program does now. */
+void pretender_turn(pretender *p);
+/* In a step of its node: the program ends, and says so. */
+void pretender_leave(pretender *p);
+/* NULL: it has none yet. */
+const hv_epoch *pretender_look(const pretender *p);
+/* 1: nothing of it is under way, so that its values are those of its mark. */
+int pretender_rests(const pretender *p);
+
+#endif

@@ -1,0 +1,458 @@
+/* Peers of one run, each a pretended program around the machine that ships (core/epoch), with its plan, its reach and its pace.
+ *
+ * A seed draws the plan of all, how many begin together, who only dials out, and whether a peer helps that trains nothing. Then one
+ * after another goes (politely, killed, or its machine is gone) and comes again some time later, as itself or as somebody new;
+ * with faults there are also those of the options until calm.
+ *
+ * Judged at any moment: no move that the table does not allow; each sample in one place, and as many as the program made; equal
+ * marks are equal bits; no wait is longer than its name allows. Without faults also: who begins together holds one replica soon;
+ * those that stay wait BESIDES_US at an epoch's end, more only after somebody went: DEATH_US, or PATIENCE_US for a machine that is
+ * gone; who comes makes its first step with others within COMING_US and COMING_EPOCHS. In calm all of this holds again. */
+#include "lib/check.h"
+#include "lib/pretender.h"
+#include "sim/swarm/swarm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  NODES_MAX = 72,
+  CYCLES = 4,
+  TURN_US = 10000,
+  BATCHES = 8, /* of a peer in an epoch that it makes alone */
+  SAMPLES = 4, /* of a batch */
+  MATCHMAKING_US = 2000000,
+  AVERAGING_US = 15000000,
+  LOAD_MS = 60000,
+  WARM_US = 12000000, /* the first ones meet */
+  STAYS_US = 6000000, /* at least, with the others before it goes */
+  NORMAL_US = 200000, /* what an epoch's end takes: they do not see it at once, and the round */
+  BESIDES_US = NORMAL_US + 500000,
+  DEATH_US = NORMAL_US + 1500000,
+  HEARSAY_US = NORMAL_US + 2000000, /* one of whom a record tells does not answer */
+  RECORDS_US = 75000000,
+  PATIENCE_US = AVERAGING_US + 1000000, /* a round, of which a member is gone */
+  COMING_US = 2000000,
+  COMING_EPOCHS = 2,
+  HEARS_US = 10000000, /* who cannot be dialled hears of a newcomer by its own searches alone */
+  CHASES_US = 4000000, /* where an epoch is no longer than a load, it may come late some times */
+  APART_US = 6000000,  /* replicas that differ are one again, besides some epochs */
+  CALM_US = 100000000  /* after the last fault: declarations end, the lost are found */
+};
+
+typedef enum going { POLITE, KILLED, UNPLUGGED, GOINGS } going;
+static const char *const going_names[] = {"leaves", "is killed", "is unplugged"};
+
+typedef struct room room;
+
+typedef struct seat {
+  pretender program;
+  room *r;
+  hv_command turn;
+  int pending;
+  hv_epoch_state state; /* when the checker looked last; since then: */
+  uint64_t since_us, told_us;
+  uint64_t told, serial;
+  int has_come;
+} seat;
+
+struct room {
+  swarm_run *run;
+  seat seats[NODES_MAX];
+  size_t clients;  /* that only dial out, of those that began */
+  size_t n, first; /* first: trainers that began */
+  uint64_t epoch_us, models;
+  pretender_program program;
+  uint64_t went_us, unplugged_us, apart_us;
+  going went;
+  size_t gone, goes; /* goes: it says goodbye; SIZE_MAX */
+  uint64_t longest_us[GOINGS + 1], coming_us, n_coming, epochs;
+};
+
+static uint64_t below(room *r, uint64_t n) {
+  return check_random(&r->run->rng) % n;
+}
+
+static uint64_t world(const room *r) {
+  return hv_sim_now(r->run->sim);
+}
+
+static int is_faulty(const room *r) {
+  return r->run->options->faults != 0 && world(r) < r->run->calm_us + CALM_US;
+}
+
+static int lives(const room *r, size_t i) {
+  return hv_sim_alive(r->run->sim, i) && r->seats[i].program.driver && !r->seats[i].program.is_leaving;
+}
+
+static int helps(const room *r, size_t i) {
+  return r->seats[i].program.program.options.auxiliary;
+}
+
+/* ---- the checker ---- */
+
+/* A machine is gone, and its records still tell of it. */
+static int tells_of_dead(const room *r) {
+  return r->unplugged_us && world(r) < r->unplugged_us + RECORDS_US;
+}
+
+static void checks_machine(room *r, size_t i) {
+  const pretender *p = &r->seats[i].program;
+  const hv_epoch *e = pretender_look(p);
+  if (p->failure[0])
+    swarm_fail(r->run, "%s", p->failure);
+  if (e->moves_wrong)
+    swarm_fail(r->run, "n%zu has made a move that the table does not allow, to %s", i, hv_epoch_state_name(e->state));
+  if (e->lost_orders)
+    swarm_fail(r->run, "n%zu has lost %zu orders", i, e->lost_orders);
+  if (!hv_epoch_ledger_holds(&e->ledger) ||
+      e->ledger.produced + (e->is_here && e->state == HV_EPOCH_LOOKING ? e->held : 0) != p->produced)
+    swarm_fail(r->run, "n%zu has made %llu samples, and %llu are accounted", i, (unsigned long long)p->produced,
+               (unsigned long long)e->ledger.produced);
+}
+
+/* No wait is longer than the table of epoch.h allows, each with a turn's time more. */
+static void checks_wait(room *r, size_t i, uint64_t now) {
+  seat *s = &r->seats[i];
+  const hv_epoch *e = pretender_look(&s->program);
+  uint64_t took = now - s->since_us, most = 0;
+  switch (e->state) {
+  case HV_EPOCH_LOOKING:
+    most = e->is_here ? 5000000 + 3000000 + 15000000 : 0;
+    break;
+  case HV_EPOCH_ENDING: /* a late lane, and two rounds */
+    most = 4 * (AVERAGING_US + MATCHMAKING_US) + 2000000;
+    break;
+  case HV_EPOCH_COMING:
+    most = MATCHMAKING_US + AVERAGING_US + 2000000;
+    break;
+  case HV_EPOCH_LOADING:
+    most = LOAD_MS * UINT64_C(1000) + 5000000;
+    break;
+  default:
+    break;
+  }
+  if (most && r->run->options->faults & SWARM_PAUSE)
+    most += 63000000; /* it may stand still three times */
+  if (most && took > most)
+    swarm_fail(r->run, "n%zu has been %s for %.1f s, waiting for %s", i, hv_epoch_state_name(e->state), (double)took * 1e-6,
+               hv_epoch_wait_name(hv_epoch_waits(e)));
+}
+
+static void checks_end(room *r, size_t i, uint64_t took) {
+  uint64_t most = BESIDES_US, now = world(r);
+  if (!r->went_us || r->run->options->faults)
+    return; /* the first ones meet */
+  int after = now - took < r->went_us + PATIENCE_US;
+  if (after && r->went == UNPLUGGED)
+    most = PATIENCE_US;
+  else if (tells_of_dead(r))
+    most = HEARSAY_US;
+  else if (after && r->went == KILLED)
+    most = DEATH_US;
+  most += 2 * r->program.batch_us; /* a peer sees the end when its batch ends */
+  most += r->clients ? HEARS_US : 0;
+  if (after)
+    most += r->epoch_us / 2;
+  size_t kind = after ? r->went : GOINGS;
+  r->longest_us[kind] = took > r->longest_us[kind] ? took : r->longest_us[kind];
+  if (took > most)
+    swarm_fail(r->run, "n%zu waited %.3f s at an epoch's end, at %.3f s; the last to go %s at %.3f s", i, (double)took * 1e-6,
+               (double)now * 1e-6, going_names[r->went], (double)r->went_us * 1e-6);
+}
+
+/* The epoch in which it comes, and the one that it makes; with one peer less they take longer. */
+static uint64_t coming_most_us(const room *r) {
+  uint64_t most = COMING_US + (1 + COMING_EPOCHS) * 2 * r->epoch_us;
+  most += r->epoch_us < 1000000 ? CHASES_US : 0;
+  most += r->clients ? HEARS_US : 0;
+  return most + (tells_of_dead(r) ? PATIENCE_US : 0);
+}
+
+static void checks_coming(room *r, size_t i) {
+  seat *s = &r->seats[i];
+  uint64_t took = world(r) - s->program.came_us, most = coming_most_us(r);
+  s->has_come = 1;
+  if (r->run->options->faults || !r->went_us)
+    return;
+  r->coming_us += took;
+  r->n_coming++;
+  if (took > most)
+    swarm_fail(r->run, "n%zu made its first step with others after %.3f s", i, (double)took * 1e-6);
+}
+
+static void sees_moves(room *r, size_t i, uint64_t now) {
+  seat *s = &r->seats[i];
+  const hv_epoch *e = pretender_look(&s->program);
+  if (e->told != s->told) {
+    s->told_us = now;
+    r->epochs += e->told == s->told + 1;
+    s->told = e->told;
+  }
+  if (e->state != s->state) {
+    hv_sim_say(r->run->sim, "n%zu: %s in epoch %llu, made %lld, mark %02x%02x%s", i, hv_epoch_state_name(e->state),
+               (unsigned long long)e->told, (long long)e->made, e->lineage.mark.bytes[0], e->lineage.mark.bytes[1],
+               e->lineage.is_wrong ? " (wrong)" : "");
+    if (s->state == HV_EPOCH_ENDING && e->state == HV_EPOCH_GATHERING && !helps(r, i))
+      checks_end(r, i, now - s->since_us);
+    s->state = e->state;
+    s->since_us = now;
+  }
+  if (e->has_met && !s->has_come)
+    checks_coming(r, i);
+}
+
+/* Equal marks are equal bits. */
+static void checks_bits(room *r) {
+  for (size_t i = 0; i < r->n; i++) {
+    if (!lives(r, i) || helps(r, i) || !pretender_rests(&r->seats[i].program))
+      continue;
+    const pretender *a = &r->seats[i].program;
+    for (size_t k = i + 1; k < r->n; k++) {
+      const pretender *b = &r->seats[k].program;
+      if (lives(r, k) && !helps(r, k) && pretender_rests(b) && pretender_look(a)->lineage.is_kept &&
+          hv_mark_equal(&pretender_look(a)->lineage.mark, &pretender_look(b)->lineage.mark) &&
+          memcmp(a->model, b->model, sizeof a->model) != 0)
+        swarm_fail(r->run, "n%zu in epoch %llu and n%zu in %llu have one mark, and other bits", i,
+                   (unsigned long long)pretender_look(a)->told, k, (unsigned long long)pretender_look(b)->told);
+    }
+  }
+}
+
+/* Those in the furthest epoch hold one replica, or soon do. */
+static void checks_one_replica(room *r, uint64_t now) {
+  const hv_epoch *one = NULL;
+  int differ = 0;
+  uint64_t most = 0;
+  for (size_t i = 0; i < r->n; i++)
+    if (lives(r, i) && !helps(r, i) && pretender_look(&r->seats[i].program)->told > most)
+      most = pretender_look(&r->seats[i].program)->told;
+  for (size_t i = 0; i < r->n; i++) {
+    const hv_epoch *e = lives(r, i) && !helps(r, i) ? pretender_look(&r->seats[i].program) : NULL;
+    if (!e || !e->lineage.is_kept || !e->has_met || e->told != most || !pretender_rests(&r->seats[i].program))
+      continue;
+    differ += one && !hv_mark_equal(&e->lineage.mark, &one->lineage.mark);
+    one = e;
+  }
+  if (!differ)
+    r->apart_us = now;
+  if (!is_faulty(r) && now > r->apart_us + APART_US + 4 * r->first * r->epoch_us)
+    swarm_fail(r->run, "peers in epoch %llu hold different replicas since %.1f s", (unsigned long long)most,
+               (double)r->apart_us * 1e-6);
+  if (is_faulty(r))
+    r->apart_us = now;
+}
+
+/* Nobody is left in an epoch that the others have ended long ago. */
+static void checks_left(room *r, size_t i, uint64_t now) {
+  seat *s = &r->seats[i];
+  uint64_t most = 8 * r->epoch_us * r->first + LOAD_MS * UINT64_C(1000) + PATIENCE_US;
+  if (is_faulty(r))
+    s->told_us = now;
+  else if (now > s->told_us + most)
+    swarm_fail(r->run, "n%zu is in epoch %llu since %.1f s", i, (unsigned long long)s->told, (double)s->told_us * 1e-6);
+}
+
+static void checks(room *r) {
+  uint64_t now = world(r);
+  for (size_t i = 0; i < r->n; i++) {
+    if (!lives(r, i) || hv_sim_paused(r->run->sim, i))
+      continue;
+    sees_moves(r, i, now);
+    if (helps(r, i))
+      continue;
+    checks_machine(r, i);
+    checks_wait(r, i, now);
+    checks_left(r, i, now);
+  }
+  checks_bits(r);
+  checks_one_replica(r, now);
+}
+
+/* ---- turns ---- */
+
+static void takes_turn(hv_command *command, void *core) {
+  seat *s = (seat *)((char *)command - offsetof(seat, turn));
+  s->pending = 0;
+  if (!core || !s->program.node)
+    return;
+  if (s->r->goes == s->program.index && !s->program.is_leaving)
+    pretender_leave(&s->program);
+  pretender_turn(&s->program);
+}
+
+static void tick(hv_sim *sim, void *arg) {
+  room *r = arg;
+  for (size_t i = 0; i < r->n; i++) {
+    seat *s = &r->seats[i];
+    if (s->pending || !hv_sim_alive(sim, i))
+      continue;
+    s->turn = (hv_command){.run = takes_turn};
+    s->pending = hv_sim_command(sim, i, &s->turn) == HV_OK;
+  }
+  checks(r);
+  hv_sim_at(sim, hv_sim_now(sim) + TURN_US, tick, r);
+}
+
+/* ---- peers ---- */
+
+/* By the address of any that stays and can be dialled. */
+static void sits(room *r, size_t i, const pretender_program *program) {
+  seat *s = &r->seats[i];
+  int pending = s->pending;
+  hv_command turn = s->turn;
+  *s = (seat){.r = r, .pending = pending, .turn = turn, .told_us = world(r), .since_us = world(r)};
+  pretender_init(&s->program, r->run->sim, i, program, check_random(&r->run->rng));
+  for (size_t k = 0, at = r->n ? below(r, r->n) : 0; k < r->n && !s->program.n_initial; k++, at = (at + 1) % r->n)
+    if (at != i && at != r->gone && hv_sim_alive(r->run->sim, at) && !r->seats[at].program.program.client)
+      s->program.initial[s->program.n_initial++] = hv_sim_target(r->run->sim, at);
+  s->program.program.begins_run = !s->program.n_initial;
+}
+
+static void adds(room *r, int client, int help) {
+  pretender_program program = r->program;
+  program.client = client;
+  program.options.auxiliary = (uint8_t)help;
+  program.batch_us += program.batch_us * below(r, 4) / 4; /* unequal machines */
+  program.model = r->models ? check_random(&r->run->rng) : 1;
+  sits(r, r->n++, &program);
+  hv_sim_node_config config = pretender_seat(&r->seats[r->n - 1].program);
+  if (r->run->options->faults & SWARM_SKEW)
+    swarm_seat(r->run, &config);
+  if (hv_sim_add(r->run->sim, &config, NULL) != HV_OK)
+    swarm_fail(r->run, "no memory for a node");
+}
+
+/* What a program of an earlier life needs: its node was made anew, with nothing of it. */
+static void comes_again(room *r, size_t i) {
+  pretender_program program = r->seats[i].program.program;
+  sits(r, i, &program);
+  hv_sim_restart(r->run->sim, i);
+}
+
+static void runs_for(room *r, uint64_t us) {
+  hv_sim_run_until(r->run->sim, world(r) + us);
+}
+
+/* No state could be downloaded any more. */
+static int is_last_open(const room *r, size_t i) {
+  for (size_t k = 0; k < r->n; k++)
+    if (k != i && hv_sim_alive(r->run->sim, k) && !r->seats[k].program.program.client && !helps(r, k))
+      return 0;
+  return 1;
+}
+
+static void one_goes_and_comes(room *r) {
+  static const uint64_t gaps_us[] = {0, 50000, 1000000, 6000000, 30000000, 120000000};
+  hv_sim *sim = r->run->sim;
+  size_t i = below(r, r->n);
+  while (!hv_sim_alive(sim, i) || helps(r, i) || is_last_open(r, i))
+    i = (i + 1) % r->n;
+  r->went = below(r, 8) ? (going)below(r, 2) : UNPLUGGED;
+  r->went_us = world(r);
+  r->gone = i;
+  if (r->went == UNPLUGGED)
+    r->unplugged_us = r->went_us + 1;
+  uint64_t gap_us = gaps_us[below(r, below(r, 4) ? 4 : 6)];
+  int anew = (r->went == UNPLUGGED || below(r, 2)) && r->n < NODES_MAX, client = r->seats[i].program.program.client;
+  hv_sim_say(sim, "n%zu %s, and comes again %.2f s later%s", i, going_names[r->went], (double)gap_us * 1e-6,
+             anew ? " as another" : "");
+  if (r->went == POLITE) {
+    r->goes = i;
+    runs_for(r, 2 * TURN_US);
+    r->goes = SIZE_MAX;
+    hv_sim_stop(sim, i);
+  } else
+    (r->went == KILLED ? hv_sim_kill : hv_sim_unplug)(sim, i);
+  runs_for(r, gap_us);
+  while (!anew && hv_sim_alive(sim, i)) /* its goodbye is under way */
+    runs_for(r, TURN_US);
+  if (anew)
+    adds(r, client, 0);
+  else
+    comes_again(r, i);
+  runs_for(r, coming_most_us(r) + STAYS_US + below(r, STAYS_US));
+}
+
+static void checks_rest(room *r) {
+  size_t trainers = 0;
+  for (size_t i = 0; i < r->n; i++)
+    trainers += lives(r, i) && !helps(r, i);
+  for (size_t i = 0; i < r->n && trainers > 1; i++)
+    if (lives(r, i) && !helps(r, i) && !r->seats[i].has_come)
+      swarm_fail(r->run, "n%zu came %.3f s ago, and has made no step with others", i,
+                 (double)(world(r) - r->seats[i].program.came_us) * 1e-6);
+}
+
+/* ---- the play ---- */
+
+static hv_epoch_options draws_plan(room *r) {
+  hv_epoch_options o = {.average_state_every = below(r, 3) ? 1 : 3};
+  o.delay_state_averaging = (uint8_t)below(r, 2);
+  o.offload = (uint8_t)below(r, 2);
+  o.delay_optimizer_step = o.offload && !below(r, 3);
+  o.delay_grad_averaging = o.delay_optimizer_step && below(r, 2);
+  return o;
+}
+
+static void draws(room *r) {
+  static const uint64_t epochs_us[] = {300000, 1000000, 3000000, 5000000};
+  r->epoch_us = epochs_us[below(r, 4)];
+  r->first = 2 + below(r, r->run->options->nodes - 1); /* 2 to `nodes`, of which one goes */
+  r->models = below(r, 2);                             /* each begins with its own */
+  r->program = (pretender_program){.options = draws_plan(r),
+                                   .terms = {.target = BATCHES * SAMPLES * r->first, .matchmaking_ms = MATCHMAKING_US / 1000},
+                                   .batch_us = r->epoch_us / BATCHES,
+                                   .batch_samples = SAMPLES,
+                                   .matchmaking_us = MATCHMAKING_US,
+                                   .averaging_us = AVERAGING_US,
+                                   .hands_us = 20000,
+                                   .load_ms = LOAD_MS};
+}
+
+static void says_plan(const room *r, int help) {
+  const hv_epoch_options *o = &r->program.options;
+  hv_sim_say(
+      r->run->sim,
+      "%zu peers, %zu of them dial out only%s, epochs of %.1f s, models %s; late: gradients %d, step %d, state %d; offload %d, "
+      "the state each %llu epochs",
+      r->first, r->clients, help ? ", and a helper" : "", (double)r->epoch_us * 1e-6, r->models ? "differ" : "are equal",
+      o->delay_grad_averaging, o->delay_optimizer_step, o->delay_state_averaging, o->offload,
+      (unsigned long long)o->average_state_every);
+}
+
+void swarm_run_play(swarm_run *run) {
+  static room r;
+  r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
+  draws(&r);
+  if (!run->options->faults) {
+    hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500}; /* who is far apart has no short epochs */
+    hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
+  }
+  r.clients = below(&r, 2) ? below(&r, r.first) : 0;
+  int help = !below(&r, 3);
+  says_plan(&r, help);
+  for (size_t i = 0; i < r.first; i++)
+    adds(&r, i >= r.first - r.clients, 0);
+  if (help)
+    adds(&r, 0, 1);
+  if (run->options->faults)
+    swarm_trouble(run);
+  hv_sim_at(run->sim, TURN_US, tick, &r);
+  if (run->options->faults)
+    hv_sim_run_until(run->sim, run->end_us > run->calm_us + CALM_US ? run->end_us : run->calm_us + CALM_US + 60000000);
+  else
+    runs_for(&r, WARM_US + 4 * r.epoch_us * r.first);
+  checks_rest(&r);
+  for (int cycle = 0; cycle < CYCLES && !run->failure[0] && !run->options->faults; cycle++) {
+    one_goes_and_comes(&r);
+    checks_rest(&r);
+  }
+  swarm_figure(run, "epochs", (double)r.epochs);
+  swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);
+  swarm_figure(run, "waits_killed_s", (double)r.longest_us[KILLED] * 1e-6);
+  swarm_figure(run, "waits_unplugged_s", (double)r.longest_us[UNPLUGGED] * 1e-6);
+  swarm_figure(run, "waits_else_s", (double)r.longest_us[GOINGS] * 1e-6);
+  swarm_figure(run, "coming_s", r.n_coming ? (double)r.coming_us * 1e-6 / (double)r.n_coming : 0);
+  swarm_over(run);
+}
