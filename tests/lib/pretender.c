@@ -295,8 +295,24 @@ static void steps_node(void *self, const hv_event *event) {
   hv_node_step(((pretender *)self)->node, event);
 }
 
+/* A process of its own: it knows nothing of an earlier one. */
+static void begins(pretender *p) {
+  *p = (pretender){.program = p->program,
+                   .index = p->index,
+                   .sim = p->sim,
+                   .rng = p->rng,
+                   .id = p->id,
+                   .initial = {p->initial[0]},
+                   .n_initial = p->n_initial,
+                   .lives = p->lives + 1,
+                   .came_us = hv_sim_now(p->sim)};
+  for (size_t v = 0; v < PRETENDER_VALUES; v++)
+    p->model[v] = p->main[v] = value_of(p->program.model, 77, v);
+}
+
 static hv_status make(hv_env *env, void *arg, hv_core *out) {
   pretender *p = arg;
+  begins(p);
   hv_node_config config = {
       .me = p->id, .initial = p->initial, .n_initial = p->n_initial, .client_mode = p->program.client, .hello_every_ms = 2000};
   *out = (hv_core){p, steps_node};
@@ -317,9 +333,6 @@ static void lets_go(void *self) {
 
 void pretender_init(pretender *p, hv_sim *sim, size_t index, const pretender_program *program, uint64_t seed) {
   *p = (pretender){.program = *program, .index = index, .sim = sim, .rng = {seed}, .id = hv_sim_target(sim, index).id};
-  for (size_t v = 0; v < PRETENDER_VALUES; v++)
-    p->model[v] = p->main[v] = value_of(program->model, 77, v);
-  p->came_us = hv_sim_now(sim);
 }
 
 hv_sim_node_config pretender_seat(pretender *p) {

@@ -50,6 +50,7 @@ typedef struct pretender {
   hv_average *averages[HV_EPOCH_ROUNDS];
   hv_target initial[1];
   size_t n_initial;
+  unsigned lives; /* times that its process began */
   int is_computing, is_leaving;
   uint64_t batch_due_us, batches;
   pretender_work works[HV_EPOCH_LANES][PRETENDER_QUEUE];
@@ -66,7 +67,7 @@ typedef struct pretender {
   char failure[200];
 } pretender;
 
-/* Makes a peer's program anew: it knows nothing of an earlier life. */
+/* A program, which begins anew whenever its node does. */
 void pretender_init(pretender *p, hv_sim *sim, size_t index, const pretender_program *program, uint64_t seed);
 hv_sim_node_config pretender_seat(pretender *p);
 /* In a step of its node: what the program does now. */

@@ -182,7 +182,6 @@ static void load_over(hv_state_load *load, hv_status status, const char *text) {
   hv_epoch_event event = {.kind = d->only_look ? HV_EPOCH_LOOKED : HV_EPOCH_LOADED, .epoch = load->epoch, .ok = status == HV_OK};
   (void)text;
   d->is_loading = 0;
-fprintf(stderr, "%.3f DBG %p load/look over: %s %s epoch %llu least %llu voters %u looks %u\n", now_of(d)*1e-6, (void*)d, hv_status_name(status), text, (unsigned long long)load->epoch, (unsigned long long)load->epoch_least, load->seen.voters, load->seen.looks);
   if (event.ok && !d->only_look)
     event.ok = d->config.hands.mark(d->config.hands.arg, load->manifest, &event.mark);
   drives(d, &event);

@@ -1,7 +1,6 @@
 /* The machine: its moves, its events, and a batch (contract in epoch.h; rules by their numbers in docs/design/epoch.md). */
 #include "core/epoch/epoch_inner.h"
 
-#include <string.h>
 
 #define TO(state) (1u << HV_EPOCH_##state)
 
@@ -317,6 +316,8 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
     return; /* answered twice */
   unsigned action = self->end.action[lane];
   self->end.acting[lane] = 0;
+  if (self->state == HV_EPOCH_LEAVING)
+    return;
   if (action == HV_EPOCH_SNAPSHOT) {
     epoch_snapshot_is_made(self, e);
     if (self->goes_on)
@@ -329,8 +330,10 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
     epoch_come_acted(self, action, e);
     return;
   }
-  if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING && self->batch_at < HV_EPOCH_PLAN_MAX && action != HV_EPOCH_APPLY) {
-    after_batch(self, e);
+  int takes = action == HV_EPOCH_APPLY && self->late == HV_EPOCH_LATE_TO_TAKE;
+  if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING && !takes) { /* the batch's, or the scheduler of epochs that it counted */
+    if (self->batch_at < HV_EPOCH_PLAN_MAX)
+      after_batch(self, e);
     return;
   }
   epoch_end_acted(self, lane, action, e);

@@ -266,6 +266,7 @@ LIMITED = "codecs", "dht", "gpu", "hub", "matchmaking", "progress", "reach", "st
 WORDS_MAX = dict.fromkeys(LIMITED, 1600)
 WORDS_MAX["architecture"] = 1300
 WORDS_MAX["invitations"] = 1600
+WORDS_MAX["epoch"] = 2500
 #: pages without a limit, and why
 ANY_LENGTH = {
     "change-the-wire": "steps for contributors, no specification",

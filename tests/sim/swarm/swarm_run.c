@@ -54,6 +54,7 @@ typedef struct seat {
   uint64_t since_us, told_us;
   uint64_t told, serial;
   int has_come;
+  unsigned lives;
 } seat;
 
 struct room {
@@ -166,7 +167,7 @@ static uint64_t coming_most_us(const room *r) {
   uint64_t most = COMING_US + (1 + COMING_EPOCHS) * 2 * r->epoch_us;
   most += r->epoch_us < 1000000 ? CHASES_US : 0;
   most += r->clients ? HEARS_US : 0;
-  return most + (tells_of_dead(r) ? PATIENCE_US : 0);
+  return most + (tells_of_dead(r) ? 2 * PATIENCE_US : 0); /* a round without it, and a search */
 }
 
 static void checks_coming(room *r, size_t i) {
@@ -184,6 +185,11 @@ static void checks_coming(room *r, size_t i) {
 static void sees_moves(room *r, size_t i, uint64_t now) {
   seat *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
+  if (s->lives != s->program.lives) {
+    s->lives = s->program.lives;
+    s->has_come = 0;
+    s->told_us = s->since_us = now;
+  }
   if (e->told != s->told) {
     s->told_us = now;
     r->epochs += e->told == s->told + 1;
@@ -429,7 +435,8 @@ void swarm_run_play(swarm_run *run) {
     hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500}; /* who is far apart has no short epochs */
     hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
   }
-  r.clients = below(&r, 2) ? below(&r, r.first) : 0;
+  /* the faults may take all that can be dialled, and nobody could download the clients' state */
+  r.clients = below(&r, 2) && !run->options->faults ? below(&r, r.first) : 0;
   int help = !below(&r, 3);
   says_plan(&r, help);
   for (size_t i = 0; i < r.first; i++)

@@ -1,0 +1,506 @@
+/* What a peer of a run does next: scenes of the machine by itself, one for each rule that a defect had broken; and events in random
+ * order, after which the table of moves, the accounts and the numbers of actions still hold. */
+#include "lib/check.h"
+#include "lib/fake_env.h"
+
+#include "core/epoch/epoch.h"
+
+#include <string.h>
+
+enum { TARGET = 64, BATCH = 16, SECOND = 1000000, ORDERS = 64 };
+
+typedef struct scene {
+  fake_env env;
+  hv_epoch e;
+  hv_progress_figures f;
+  uint64_t now_us, fetched;
+  hv_epoch_order orders[ORDERS]; /* that the last event gave */
+  size_t n;
+} scene;
+
+static hv_mark mark_of(char letter) {
+  hv_mark mark;
+  memset(mark.bytes, letter, sizeof mark.bytes);
+  return mark;
+}
+
+static scene *new_scene(const hv_epoch_options *options, hv_epoch_company company) {
+  static scene s;
+  hv_epoch_config config = {.options = *options,
+                            .target = TARGET,
+                            .matchmaking_us = 2 * SECOND,
+                            .averaging_us = 15 * SECOND,
+                            .company = company,
+                            .alone_us = 5 * SECOND,
+                            .reachable = 1,
+                            .me = fake_peer(1),
+                            .mark = mark_of('m')};
+  memset(&s, 0, sizeof s);
+  fake_env_init(&s.env, 1);
+  config.env = &s.env.env;
+  s.now_us = SECOND;
+  s.f = (hv_progress_figures){.n_peers = 1, .eta_us = HV_PROGRESS_NEVER};
+  assert_int_equal(hv_epoch_init(&s.e, &config, s.now_us, NULL), HV_OK);
+  return &s;
+}
+
+static void on(scene *s, hv_epoch_event event) {
+  event.now_us = s->now_us;
+  event.figures = &s->f;
+  event.fetched = s->fetched;
+  hv_epoch_on(&s->e, &event);
+  s->n = 0;
+  while (hv_epoch_next(&s->e, &s->orders[s->n]))
+    assert_true(++s->n < ORDERS);
+  assert_int_equal(s->e.moves_wrong, 0);
+  assert_int_equal(s->e.lost_orders, 0);
+  assert_true(hv_epoch_ledger_holds(&s->e.ledger));
+}
+
+static const hv_epoch_order *has(const scene *s, hv_epoch_order_kind kind) {
+  for (size_t i = 0; i < s->n; i++)
+    if (s->orders[i].kind == kind)
+      return &s->orders[i];
+  return NULL;
+}
+
+static const hv_epoch_order *of(const scene *s, hv_epoch_order_kind kind, hv_epoch_which which) {
+  for (size_t i = 0; i < s->n; i++)
+    if (s->orders[i].kind == kind && s->orders[i].which == which)
+      return &s->orders[i];
+  return NULL;
+}
+
+static void batch(scene *s) {
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = BATCH, .took_us = SECOND / 10});
+}
+
+/* The hands do what they are told: this action, and no other. */
+static void acted(scene *s, hv_epoch_lane lane, unsigned action, int ok) {
+  assert_int_not_equal(s->e.end.acting[lane], 0);
+  assert_int_equal(s->e.end.action[lane], action);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE, .number = s->e.end.acting[lane], .ok = ok, .took_us = 1000});
+}
+
+static void round_over(scene *s, hv_epoch_which which, hv_epoch_outcome outcome, const hv_lineage_member *members, size_t n) {
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND,
+                         .which = which,
+                         .outcome = outcome,
+                         .stamp = 77,
+                         .share = 1,
+                         .ok = 1,
+                         .members = members,
+                         .n_members = n});
+}
+
+static hv_lineage_member member(uint64_t id, hv_mark mark) {
+  return (hv_lineage_member){.peer = fake_peer(id), .has_word = 1, .word = {mark, HV_RANK_REACHABLE}};
+}
+
+/* Another peer trains too, and both are in this peer's epoch, at its end. */
+static void epoch_is_over(scene *s) {
+  s->f = (hv_progress_figures){.epoch = s->e.told, .samples = TARGET, .speed = 100, .n_peers = 2, .ready = 1, .match = 1};
+}
+
+static void epoch_begins(scene *s) {
+  s->f = (hv_progress_figures){.epoch = s->e.told, .samples = 8, .speed = 100, .n_peers = 2, .eta_us = SECOND};
+}
+
+/* Counted, in epoch 0, beside another. */
+static void gathers(scene *s) {
+  s->fetched = 1;
+  epoch_begins(s);
+  batch(s);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.ledger.sums, BATCH);
+}
+
+/* With the other one's word, which is the same: the swarm's replica. */
+static void averages_gradients(scene *s, hv_epoch_lane lane) {
+  hv_lineage_member two[] = {member(1, s->e.lineage.mark), member(2, s->e.lineage.mark)};
+  assert_int_equal(s->e.end.rounding[lane], 1 + HV_EPOCH_GRADIENTS);
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, two, 2);
+}
+
+static void an_epoch_is_made_together(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  assert_non_null(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS));
+  assert_non_null(of(s, HV_EPOCH_SEEK, HV_EPOCH_REPLICA_STATE));
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  assert_int_equal(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS)->samples, 2 * BATCH);
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  assert_int_equal(s->e.told, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_TAKE, 1);
+  round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_CONFIRMED, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+  assert_int_equal(has(s, HV_EPOCH_OFFER)->epoch, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.ledger.averaged, 2 * BATCH);
+}
+
+/* Rule 2: what was over is over no more when the late lane has ended, because the other peer was killed meanwhile. */
+static void an_epoch_ends_by_a_reading_after_the_late_lane(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1, .delay_state_averaging = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_TAKE, 1);
+  assert_int_equal(s->e.late, HV_EPOCH_LATE_WORKS);
+  assert_int_equal(hv_epoch_is_free(&s->e), 1);
+  epoch_is_over(s);
+  batch(s);
+  assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+  assert_int_equal(hv_epoch_waits(&s->e), HV_EPOCH_WAITS_LATE);
+  s->f = (hv_progress_figures){.epoch = 1, .samples = BATCH, .n_peers = 1, .eta_us = SECOND}; /* the other one has gone */
+  round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_FAILED, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  while (s->e.end.acting[HV_EPOCH_NOW])
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 1);
+  assert_int_equal(s->e.ledger.sums, BATCH);
+}
+
+/* A state whose average failed half way is not written into the model. */
+static void a_failed_average_is_not_applied(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1, .offload = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_TAKE, 1);
+  round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_FAILED, NULL, 0);
+  assert_int_equal(has(s, HV_EPOCH_ACT)->action, HV_EPOCH_APPLY);
+  assert_int_equal(has(s, HV_EPOCH_ACT)->samples, 0);
+}
+
+/* Rule 8: what is known to be wrong is in no average of the state, is not offered, and is loaded. */
+static void a_wrong_replica_is_not_averaged_in(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  hv_lineage_member three[] = {member(1, s->e.lineage.mark), member(2, mark_of('x')), member(3, mark_of('x'))};
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, three, 3);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  assert_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_REPLICA_STATE));
+  assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE));
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_COMING);
+  assert_int_equal(s->e.offered, HV_EPOCH_NONE);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 1, .mark = mark_of('y')});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.lineage.is_wrong, 0);
+}
+
+/* Rule 11: what works in the late lane begins nothing once the peer is coming, and its samples are lost, with their cause. */
+static void coming_voids_the_late_lane(void **unused) {
+  (void)unused;
+  hv_epoch_options options = {
+      .average_state_every = 1, .delay_grad_averaging = 1, .delay_optimizer_step = 1, .delay_state_averaging = 1, .offload = 1};
+  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  assert_int_equal(s->e.told, 1); /* counted, before its gradients are averaged */
+  assert_int_equal(s->e.ledger.in_flight, 2 * BATCH);
+  s->e.found = 9;
+  s->f = (hv_progress_figures){.epoch = 9, .n_peers = 2, .speed = 100, .standing = HV_PROGRESS_BEHIND, .eta_us = 9 * SECOND};
+  batch(s);
+  assert_int_equal(s->e.state, HV_EPOCH_COMING);
+  assert_int_equal(s->e.late, HV_EPOCH_LATE_VOID);
+  assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+  assert_int_equal(s->e.ledger.in_flight, 0);
+  assert_int_equal(s->e.ledger.lost_by[HV_EPOCH_LOSS_DROPPED], 2 * BATCH);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_null(has(s, HV_EPOCH_LOAD)); /* its round has not ended yet */
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_FAILED, NULL, 0);
+  assert_null(has(s, HV_EPOCH_SEEK));
+  assert_int_equal(s->e.end.acting[HV_EPOCH_LATE], 0);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 9);
+}
+
+static void left_out_samples_are_lost_and_the_state_loaded(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0);
+  assert_int_equal(s->e.ledger.lost_by[HV_EPOCH_LOSS_LEFT_OUT], 2 * BATCH);
+  assert_int_equal(s->e.told, 0);
+  assert_int_equal(s->e.state, HV_EPOCH_COMING);
+  s->f.epoch = 1;
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1); /* no later one: there is time to be in its group */
+}
+
+/* Rules 7 and 16: a step of its own is kept, and lost when the next group has another replica. */
+static void own_steps_are_kept_until_a_group_judges_them(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_FAILED, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  assert_int_equal(s->e.ledger.kept, 2 * BATCH);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1); /* joiners need one, and the others may have gone */
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  hv_lineage_member three[] = {member(1, s->e.lineage.mark), member(2, mark_of('x')), member(3, mark_of('x'))};
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, three, 3);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 2, .mark = mark_of('y')});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(s->e.ledger.kept, 0);
+  assert_int_equal(s->e.ledger.lost_by[HV_EPOCH_LOSS_GIVEN_UP], 2 * BATCH);
+}
+
+/* An offer that failed is made again with the next batch after a pause. */
+static void a_failed_offer_is_made_again(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+  assert_int_equal(s->e.offered, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_OFFERED, .epoch = 1, .ok = 0});
+  epoch_begins(s);
+  batch(s);
+  assert_int_equal(s->e.end.acting[HV_EPOCH_NOW], 0); /* not at once */
+  s->now_us += SECOND;
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+  assert_int_equal(has(s, HV_EPOCH_OFFER)->epoch, 1);
+}
+
+/* What is taken for an epoch's end still counts in the report, or the others would wait for it again. */
+static void samples_count_until_their_epoch_is_over(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  hv_progress_own own;
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  hv_epoch_report(&s->e, &own);
+  assert_int_equal(own.samples, 2 * BATCH);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  averages_gradients(s, HV_EPOCH_NOW);
+  hv_epoch_report(&s->e, &own);
+  assert_int_equal(own.samples, 2 * BATCH);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  hv_epoch_report(&s->e, &own);
+  assert_int_equal(own.epoch, 1);
+  assert_int_equal(own.samples, 0);
+  assert_int_equal(own.before, 2 * BATCH);
+}
+
+/* Rule 10: a claim without a state behind it moves nobody. */
+static void a_claim_without_a_state_is_doubted(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  s->f = (hv_progress_figures){.epoch = 1000, .n_peers = 2, .standing = HV_PROGRESS_BEHIND, .eta_us = SECOND};
+  batch(s);
+  assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 0});
+  assert_int_equal(has(s, HV_EPOCH_DISBELIEVE)->epoch, 2);
+  assert_int_equal(has(s, HV_EPOCH_DISBELIEVE)->wait_us, SECOND);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+}
+
+static void alone_is_what_the_option_says(void **unused) {
+  (void)unused;
+  for (hv_epoch_company company = HV_EPOCH_ALONE_TRAINS; company <= HV_EPOCH_ALONE_STOPS; company++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, company);
+    gathers(s);
+    epoch_is_over(s);
+    s->f.n_peers = 1;
+    batch(s);
+    assert_int_equal(s->e.state, company == HV_EPOCH_ALONE_TRAINS ? HV_EPOCH_ENDING : HV_EPOCH_GATHERING);
+    if (company == HV_EPOCH_ALONE_TRAINS)
+      continue;
+    s->now_us += 6 * SECOND;
+    batch(s);
+    assert_int_equal(has(s, HV_EPOCH_TELL)->action, company == HV_EPOCH_ALONE_WAITS ? HV_EPOCH_SAYS_ALONE : HV_EPOCH_SAYS_STOP);
+    s->f.n_peers = 2;
+    batch(s);
+    assert_int_equal(s->e.state, HV_EPOCH_ENDING); /* with all samples that it kept */
+    assert_int_equal(s->e.end.samples, 4 * BATCH);
+  }
+}
+
+/* Rule 13: a wrong replica tries again for 30 s, and is the swarm's once nobody else is there. */
+static void a_wrong_replica_stays_aside_while_others_are_there(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  s->f.epoch = 1;
+  s->f.n_peers = 1; /* the other one: this peer is not counted */
+  uint64_t begun_us = s->now_us;
+  int doubts = 0;
+  while (!doubts && s->now_us < begun_us + 60 * (uint64_t)SECOND) {
+    if (s->e.state == HV_EPOCH_LOADING)
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 0});
+    else if (s->e.state == HV_EPOCH_RESTING)
+      batch(s);
+    else
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+    doubts += has(s, HV_EPOCH_DISBELIEVE) != NULL;
+    s->now_us += SECOND / 4;
+    assert_true(s->e.state != HV_EPOCH_GATHERING);
+  }
+  assert_true(doubts && s->now_us >= begun_us + 30 * (uint64_t)SECOND);
+  s->f = (hv_progress_figures){.eta_us = HV_PROGRESS_NEVER}; /* it counts nobody any more */
+  s->now_us += 10 * (uint64_t)SECOND;
+  batch(s);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+}
+
+/* ---- whatever happens ---- */
+
+static hv_progress_figures some_figures(check_rng *rng, const scene *s) {
+  hv_progress_figures f = {.epoch = s->e.told + check_random(rng) % 4 - (s->e.told ? 1 : 0),
+                           .samples = (double)(check_random(rng) % (2 * TARGET)),
+                           .speed = (double)(check_random(rng) % 100),
+                           .n_peers = check_random(rng) % 4,
+                           .eta_us = check_random(rng) % (3 * SECOND)};
+  f.standing = f.epoch == s->e.told       ? HV_PROGRESS_IN_STEP
+               : f.epoch < s->e.told      ? HV_PROGRESS_AHEAD
+               : f.epoch == s->e.told + 1 ? HV_PROGRESS_LATE
+                                          : HV_PROGRESS_BEHIND;
+  f.ready = f.epoch > s->e.told || f.samples >= TARGET;
+  f.match = f.ready || f.eta_us < 2 * SECOND;
+  return f;
+}
+
+static void some_event(scene *s, check_rng *rng) {
+  hv_lineage_member two[] = {member(1, s->e.lineage.mark), member(2, check_random(rng) % 3 ? s->e.lineage.mark : mark_of('q'))};
+  hv_epoch_lane lane = (hv_epoch_lane)(check_random(rng) % 2);
+  s->f = some_figures(rng, s);
+  s->now_us += check_random(rng) % SECOND;
+  switch (check_random(rng) % 10) {
+  case 0:
+  case 1:
+  case 2:
+    if (hv_epoch_is_free(&s->e)) {
+      batch(s);
+      break;
+    } /* fall through */
+  case 3:
+  case 4:
+    if (s->e.end.acting[lane])
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE, .number = s->e.end.acting[lane], .ok = (int)(check_random(rng) % 12) - 1});
+    break;
+  case 5: {
+    hv_epoch_which which = (hv_epoch_which)(check_random(rng) % HV_EPOCH_ROUNDS);
+    if (s->e.seeking[which] || s->e.end.rounding[0] || s->e.end.rounding[1])
+      round_over(s, which, (hv_epoch_outcome)(check_random(rng) % HV_EPOCH_OUTCOMES), two, check_random(rng) % 3);
+    break;
+  }
+  case 6:
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED,
+                           .ok = check_random(rng) % 2 != 0,
+                           .epoch = s->e.wanted > s->f.epoch ? s->e.wanted : s->f.epoch,
+                           .mark = mark_of('l')});
+    break;
+  case 7:
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = check_random(rng) % 2 != 0, .epoch = s->f.epoch});
+    break;
+  case 8:
+    on(s, (hv_epoch_event){.kind = check_random(rng) % 2 ? HV_EPOCH_OFFERED : HV_EPOCH_WANTED, .epoch = s->e.told});
+    break;
+  default:
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  }
+}
+
+/* Whatever comes, in whatever order: `on` checks the table of moves, the accounts and the orders. */
+static void no_order_of_events_breaks_the_tables(void **unused) {
+  (void)unused;
+  uint64_t made = 0;
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    check_rng rng = {seed};
+    hv_epoch_options options = {.average_state_every = 1 + check_random(&rng) % 3};
+    options.use_local_updates = check_random(&rng) % 4 == 0;
+    options.offload = check_random(&rng) % 2;
+    options.delay_state_averaging = check_random(&rng) % 2;
+    options.delay_optimizer_step = options.offload && check_random(&rng) % 2;
+    options.delay_grad_averaging = options.delay_optimizer_step && !options.use_local_updates && check_random(&rng) % 2;
+    scene *s = new_scene(&options, (hv_epoch_company)(check_random(&rng) % 3));
+    s->fetched = 1;
+    for (int i = 0; i < 400; i++)
+      some_event(s, &rng);
+    made += s->e.told;
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_LEAVE});
+    for (int i = 0; i < 8 && s->e.state != HV_EPOCH_OVER; i++)
+      for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++) {
+        if (s->e.end.acting[lane])
+          on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE, .number = s->e.end.acting[lane], .ok = 1});
+        else if (s->e.end.rounding[lane])
+          round_over(s, (hv_epoch_which)(s->e.end.rounding[lane] - 1), HV_EPOCH_FAILED, NULL, 0);
+      }
+    assert_int_equal(s->e.state, HV_EPOCH_OVER);
+  }
+  assert_true(made > 1000); /* they get on */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_epoch_is_made_together),
+      cmocka_unit_test(an_epoch_ends_by_a_reading_after_the_late_lane),
+      cmocka_unit_test(a_failed_average_is_not_applied),
+      cmocka_unit_test(a_wrong_replica_is_not_averaged_in),
+      cmocka_unit_test(coming_voids_the_late_lane),
+      cmocka_unit_test(left_out_samples_are_lost_and_the_state_loaded),
+      cmocka_unit_test(own_steps_are_kept_until_a_group_judges_them),
+      cmocka_unit_test(a_failed_offer_is_made_again),
+      cmocka_unit_test(samples_count_until_their_epoch_is_over),
+      cmocka_unit_test(a_claim_without_a_state_is_doubted),
+      cmocka_unit_test(alone_is_what_the_option_says),
+      cmocka_unit_test(a_wrong_replica_stays_aside_while_others_are_there),
+      cmocka_unit_test(no_order_of_events_breaks_the_tables),
+  };
+  return cmocka_run_group_tests_name("epoch: the machine", tests, NULL, NULL);
+}
