@@ -47,7 +47,7 @@ check: deps
 	@$(CSRC) check
 
 # Each part takes half an hour on two cores, or less.
-PARTS := slow asan tsan fuzz comings seeds large churn partition siege soak wheel pythons grpc
+PARTS := slow asan tsan fuzz run seeds large churn partition siege soak wheel pythons grpc
 test-long:
 	@$(if $(filter $(PARTS),$(PART)),$(MAKE) --no-print-directory long-$(PART),echo "say which: make test-long PART=$(firstword $(PARTS)); there are: $(PARTS)" && exit 2)
 long-slow: build browser
@@ -56,10 +56,10 @@ long-asan: asan
 long-tsan: tsan
 long-fuzz: deps
 	@$(CSRC) fuzz T=all SECS=120
-long-comings long-seeds long-large: deps
+long-run long-seeds long-large: deps
 	@$(CSRC) -s swarm-fast
 	@$(PLAY_$(@:long-%=%))
-PLAY_comings := csrc/build/swarm-fast comings --seeds 1-20000
+PLAY_run := csrc/build/swarm-fast run --seeds 1-10000
 PLAY_seeds := csrc/build/swarm-fast average --nodes 12 --epochs 6 --seeds 1-20000
 PLAY_large := csrc/build/swarm-fast average --nodes 64 --epochs 50 --seeds 1-30
 long-churn: churn

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { OF_SUMS = sizeof(float) * PRETENDER_VALUES };
@@ -66,7 +65,6 @@ static void was_offered(hv_state_offer *offer, hv_status status, const char *tex
   pretender_offering *o = offer->owner;
   (void)text;
   o->is_under_way = 0;
-  if (getenv("DBG")) hv_sim_say(o->of->sim, "n%zu OFFER of epoch %llu is over: %s %s", o->of->index, (unsigned long long)offer->epoch, hv_status_name(status), text);
   if (status != HV_CANCELLED && o->of->driver)
     hv_epoch_driver_offered(o->of->driver, offer->epoch, status == HV_OK);
 }
@@ -92,7 +90,6 @@ static int offer(void *arg, uint64_t epoch, const hv_mark *mark) {
   memcpy(o->offer.lineage, mark->bytes, HV_BALLOT_LINEAGE);
   o->is_under_way = hv_state_offer_start(hv_node_state(p->node), &o->offer, NULL) == HV_OK;
   hv_payload_release(bytes);
-  if (getenv("DBG")) hv_sim_say(p->sim, "n%zu OFFER of epoch %llu %d", p->index, (unsigned long long)epoch, o->is_under_way);
   return o->is_under_way;
 }
 
@@ -216,8 +213,6 @@ static void trains(pretender *p) {
     if (!helps)
       adds_batch(p);
     hv_epoch_driver_batch(p->driver, helps ? 0 : p->program.batch_samples, p->program.batch_us);
-    if (getenv("DBG")) { const hv_progress_figures *f = hv_epoch_driver_figures(p->driver); hv_progress_own own; hv_epoch_report(pretender_look(p), &own);
-      hv_sim_say(p->sim, "n%zu BATCH e%llu: swarm e%llu samples %.1f speed %.1f peers %zu ready %d match %d eta %.2f standing %d; own %llu speed %.1f", p->index, (unsigned long long)own.epoch, (unsigned long long)f->epoch, f->samples, f->speed, f->n_peers, f->ready, f->match, f->eta_us*1e-6, f->standing, (unsigned long long)own.samples, own.speed); }
   } else if (!p->is_computing && hv_epoch_driver_is_free(p->driver)) {
     p->is_computing = 1;
     p->batch_due_us = now + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);

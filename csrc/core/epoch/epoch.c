@@ -1,7 +1,6 @@
 /* The machine: its moves, its events, and a batch (contract in epoch.h; rules by their numbers in docs/design/epoch.md). */
 #include "core/epoch/epoch_inner.h"
 
-
 #define TO(state) (1u << HV_EPOCH_##state)
 
 static const unsigned allowed[HV_EPOCH_STATES] = {
@@ -331,7 +330,8 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
     return;
   }
   int takes = action == HV_EPOCH_APPLY && self->late == HV_EPOCH_LATE_TO_TAKE;
-  if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING && !takes) { /* the batch's, or the scheduler of epochs that it counted */
+  if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING &&
+      !takes) { /* the batch's, or the scheduler of epochs that it counted */
     if (self->batch_at < HV_EPOCH_PLAN_MAX)
       after_batch(self, e);
     return;

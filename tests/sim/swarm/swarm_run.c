@@ -403,9 +403,9 @@ static hv_epoch_options draws_plan(room *r) {
 
 static void draws(room *r) {
   static const uint64_t epochs_us[] = {300000, 1000000, 3000000, 5000000};
-  r->epoch_us = epochs_us[below(r, 4)];
-  r->first = 2 + below(r, r->run->options->nodes - 1); /* 2 to `nodes`, of which one goes */
-  r->models = below(r, 2);                             /* each begins with its own */
+  r->epoch_us = epochs_us[r->run->options->faults ? 1 + below(r, 3) : below(r, 4)]; /* who is far apart has no short epochs */
+  r->first = 2 + below(r, r->run->options->nodes - 1);                              /* 2 to `nodes`, of which one goes */
+  r->models = below(r, 2);                                                          /* each begins with its own */
   r->program = (pretender_program){.options = draws_plan(r),
                                    .terms = {.target = BATCHES * SAMPLES * r->first, .matchmaking_ms = MATCHMAKING_US / 1000},
                                    .batch_us = r->epoch_us / BATCHES,
@@ -432,7 +432,7 @@ void swarm_run_play(swarm_run *run) {
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
   draws(&r);
   if (!run->options->faults) {
-    hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500}; /* who is far apart has no short epochs */
+    hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500};
     hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
   }
   /* the faults may take all that can be dialled, and nobody could download the clients' state */
