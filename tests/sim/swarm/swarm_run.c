@@ -36,7 +36,7 @@ enum {
   COMING_EPOCHS = 2,
   HEARS_US = 10000000, /* who cannot be dialled hears of a newcomer by its own searches alone */
   CHASES_US = 4000000, /* where an epoch is no longer than a load, it may come late some times */
-  APART_US = 6000000,  /* replicas that differ are one again, besides some epochs */
+  DIFFER_US = 6000000,  /* replicas that differ are one again, besides some epochs */
   CALM_US = 100000000  /* after the last fault: declarations end, the lost are found */
 };
 
@@ -45,7 +45,7 @@ static const char *const going_names[] = {"leaves", "is killed", "is unplugged"}
 
 typedef struct room room;
 
-typedef struct seat {
+typedef struct member {
   pretender program;
   room *r;
   hv_command turn;
@@ -55,11 +55,11 @@ typedef struct seat {
   uint64_t told, serial;
   int has_come;
   unsigned lives;
-} seat;
+} member;
 
 struct room {
   swarm_run *run;
-  seat seats[NODES_MAX];
+  member seats[NODES_MAX];
   size_t clients;  /* that only dial out, of those that began */
   size_t n, first; /* first: trainers that began */
   uint64_t epoch_us, models;
@@ -114,7 +114,7 @@ static void checks_machine(room *r, size_t i) {
 
 /* No wait is longer than the table of epoch.h allows, each with a turn's time more. */
 static void checks_wait(room *r, size_t i, uint64_t now) {
-  seat *s = &r->seats[i];
+  member *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
   uint64_t took = now - s->since_us, most = 0;
   switch (e->state) {
@@ -171,7 +171,7 @@ static uint64_t coming_most_us(const room *r) {
 }
 
 static void checks_coming(room *r, size_t i) {
-  seat *s = &r->seats[i];
+  member *s = &r->seats[i];
   uint64_t took = world(r) - s->program.came_us, most = coming_most_us(r);
   s->has_come = 1;
   if (r->run->options->faults || !r->went_us)
@@ -183,7 +183,7 @@ static void checks_coming(room *r, size_t i) {
 }
 
 static void sees_moves(room *r, size_t i, uint64_t now) {
-  seat *s = &r->seats[i];
+  member *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
   if (s->lives != s->program.lives) {
     s->lives = s->program.lives;
@@ -242,7 +242,7 @@ static void checks_one_replica(room *r, uint64_t now) {
   }
   if (!differ)
     r->apart_us = now;
-  if (!is_faulty(r) && now > r->apart_us + APART_US + 4 * r->first * r->epoch_us)
+  if (!is_faulty(r) && now > r->apart_us + DIFFER_US + 4 * r->first * r->epoch_us)
     swarm_fail(r->run, "peers in epoch %llu hold different replicas since %.1f s", (unsigned long long)most,
                (double)r->apart_us * 1e-6);
   if (is_faulty(r))
@@ -251,7 +251,7 @@ static void checks_one_replica(room *r, uint64_t now) {
 
 /* Nobody is left in an epoch that the others have ended long ago. */
 static void checks_left(room *r, size_t i, uint64_t now) {
-  seat *s = &r->seats[i];
+  member *s = &r->seats[i];
   uint64_t most = 8 * r->epoch_us * r->first + LOAD_MS * UINT64_C(1000) + PATIENCE_US;
   if (is_faulty(r))
     s->told_us = now;
@@ -278,7 +278,7 @@ static void checks(room *r) {
 /* ---- turns ---- */
 
 static void takes_turn(hv_command *command, void *core) {
-  seat *s = (seat *)((char *)command - offsetof(seat, turn));
+  member *s = (member *)((char *)command - offsetof(member, turn));
   s->pending = 0;
   if (!core || !s->program.node)
     return;
@@ -290,7 +290,7 @@ static void takes_turn(hv_command *command, void *core) {
 static void tick(hv_sim *sim, void *arg) {
   room *r = arg;
   for (size_t i = 0; i < r->n; i++) {
-    seat *s = &r->seats[i];
+    member *s = &r->seats[i];
     if (s->pending || !hv_sim_alive(sim, i))
       continue;
     s->turn = (hv_command){.run = takes_turn};
@@ -304,10 +304,10 @@ static void tick(hv_sim *sim, void *arg) {
 
 /* By the address of any that stays and can be dialled. */
 static void sits(room *r, size_t i, const pretender_program *program) {
-  seat *s = &r->seats[i];
+  member *s = &r->seats[i];
   int pending = s->pending;
   hv_command turn = s->turn;
-  *s = (seat){.r = r, .pending = pending, .turn = turn, .told_us = world(r), .since_us = world(r)};
+  *s = (member){.r = r, .pending = pending, .turn = turn, .told_us = world(r), .since_us = world(r)};
   pretender_init(&s->program, r->run->sim, i, program, check_random(&r->run->rng));
   for (size_t k = 0, at = r->n ? below(r, r->n) : 0; k < r->n && !s->program.n_initial; k++, at = (at + 1) % r->n)
     if (at != i && at != r->gone && hv_sim_alive(r->run->sim, at) && !r->seats[at].program.program.client)
