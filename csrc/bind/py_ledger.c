@@ -54,6 +54,11 @@ static PyObject *ledger_replaced(PyObject *object, PyObject *ignored) {
   return loss(hv_epoch_ledger_replaced(ledger_of(object)), HV_EPOCH_LOSS_REPLACED);
 }
 
+static PyObject *ledger_restored(PyObject *object, PyObject *ignored) {
+  (void)ignored;
+  return loss(hv_epoch_ledger_restored(ledger_of(object)), HV_EPOCH_LOSS_RESTORED);
+}
+
 static PyObject *ledger_taken(PyObject *object, PyObject *ignored) {
   (void)ignored;
   return PyLong_FromUnsignedLongLong(hv_epoch_ledger_taken(ledger_of(object)));
@@ -133,6 +138,7 @@ static const PyMethodDef methods[] = {
     {"overflow", ledger_overflow, METH_VARARGS,
      "overflow(samples, with_sums) -> (lost, why): a batch whose gradient overflowed, and with it the sums."},
     {"replaced", ledger_replaced, METH_NOARGS, "replaced() -> (lost, why): another state takes the place of that of the sums."},
+    {"restored", ledger_restored, METH_NOARGS, "restored() -> (lost, why): a checkpoint takes the place of the state of the sums."},
     {"taken", ledger_taken, METH_NOARGS, "taken() -> samples in flight: an epoch ends with the sums."},
     {"not_finite", ledger_not_finite, METH_NOARGS, "not_finite() -> (lost, why): the gradient in flight is not finite."},
     {"cut", ledger_cut, METH_O, "cut(most) -> (lost, why): a peer counts with so many samples at most."},

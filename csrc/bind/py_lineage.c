@@ -109,12 +109,27 @@ static PyObject *right_peers(const hv_lineage_view *view, const members *m) {
   return list;
 }
 
+/* {peer: mark} of the members with a replica and a word. */
+static PyObject *marks_of(const members *m) {
+  PyObject *dict = PyDict_New();
+  for (size_t i = 0; dict && i < m->n; i++) {
+    if (m->list[i].is_auxiliary || !m->list[i].has_word)
+      continue;
+    PyObject *peer = bind_peer_text(&m->list[i].peer), *mark = mark_bytes(&m->list[i].word.mark);
+    if (!peer || !mark || PyDict_SetItem(dict, peer, mark) < 0)
+      Py_CLEAR(dict);
+    Py_XDECREF(peer);
+    Py_XDECREF(mark);
+  }
+  return dict;
+}
+
 static PyObject *view(PyObject *module, PyObject *sequence) {
   members m;
   if (members_init(PyModule_GetState(module), sequence, &m) < 0)
     return NULL;
   hv_lineage_view v = hv_lineage_view_of(m.list, m.n);
-  PyObject *result = Py_BuildValue("(NNN)", v.any ? mark_bytes(&v.swarms) : Py_NewRef(Py_None), right_peers(&v, &m),
+  PyObject *result = Py_BuildValue("(NNNN)", v.any ? mark_bytes(&v.swarms) : Py_NewRef(Py_None), right_peers(&v, &m), marks_of(&m),
                                    v.giver ? bind_peer_text(&v.giver->peer) : Py_NewRef(Py_None));
   members_fini(&m);
   return result;
@@ -342,7 +357,7 @@ static const PyGetSetDef attributes[] = {
 
 static PyMethodDef functions[] = {
     {"lineage_view", view, METH_O,
-     "lineage_view(members) -> (mark of the swarm's replica or None, peers that have it, the giver or None)"},
+     "lineage_view(members) -> (mark of the swarm's replica or None, peers that have it, {peer: mark}, the giver or None)"},
     {"lineage_ticket", ticket, METH_VARARGS, "lineage_ticket(epoch, members) -> the ticket of the giver's state"},
     {NULL, NULL, 0, NULL}};
 

@@ -83,11 +83,6 @@ static PyObject *plan_averages_state_at(PyObject *object, PyObject *epoch) {
   return PyBool_FromLong(hv_epoch_averages_state_at(options_of(object), number));
 }
 
-static PyObject *plan_steps_late(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(hv_epoch_steps_late(options_of(object)));
-}
-
 static const PyMethodDef methods[] = {
     {"batch", plan_batch, METH_NOARGS, "batch() -> (now, late): what a batch does, by the names of actions."},
     {"end", plan_end, METH_VARARGS, "end(next_epoch, alone) -> (now, late): what the end of an epoch does."},
@@ -95,15 +90,10 @@ static const PyMethodDef methods[] = {
     {"averages_state_at", plan_averages_state_at, METH_O, "Whether the state is averaged when this epoch begins."},
     {NULL, NULL, 0, NULL}};
 
-static const PyGetSetDef figures[] = {
-    {"steps_late", plan_steps_late, NULL, "Whether the model may change later than in the step() that asked for it.", NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
-
 int hv_py_plan_init(PyObject *module) {
   PyType_Slot slots[] = {{Py_tp_doc, (void *)"The plan of a peer with these options; hivemind_c.optim.schedule is its user."},
                          {Py_tp_new, (void *)plan_new},
                          {Py_tp_methods, (void *)methods},
-                         {Py_tp_getset, (void *)figures},
                          {0, NULL}};
   PyType_Spec spec = {.name = "_hivemind_c.EpochPlan",
                       .basicsize = sizeof(py_plan),

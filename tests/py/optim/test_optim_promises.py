@@ -20,8 +20,11 @@ def produced(peer):
 
 
 def accounted(peer):
-    reporter = peer.optimizer.reporter
-    return reporter._samples + reporter.samples_lost + peer.optimizer.local_samples
+    """Samples that the peer says it has, or has lost."""
+    peer.optimizer.state_averager.background.settle()
+    figures = peer.optimizer.ledger.samples.figures()
+    assert figures["holds"] and figures["in_flight"] == 0 and figures["sums"] == peer.optimizer.local_samples
+    return peer.optimizer.reporter.news(10.0).samples + peer.optimizer.reporter.samples_lost
 
 
 def test_samples_of_a_failed_round_are_counted_then_lost(swarm):

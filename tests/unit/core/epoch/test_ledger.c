@@ -125,7 +125,7 @@ static uint64_t below(check_rng *rng, uint64_t n) {
 
 static void one_move(hv_epoch_ledger *l, check_rng *rng) {
   uint64_t samples = below(rng, 100);
-  switch (below(rng, 14)) {
+  switch (below(rng, 15)) {
   case 0:
     hv_epoch_ledger_behind(l, samples);
     break;
@@ -158,6 +158,9 @@ static void one_move(hv_epoch_ledger *l, check_rng *rng) {
     break;
   case 10:
     hv_epoch_ledger_kept_settled(l);
+    break;
+  case 12:
+    hv_epoch_ledger_restored(l);
     break;
   case 11:
     hv_epoch_ledger_kept_given_up(l);
