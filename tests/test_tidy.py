@@ -139,6 +139,7 @@ INNER = {
         "average": {"util", "peers", "dht", "round", "match", "reduce"},
         "state": {"util", "peers", "dht"},
         "progress": {"util", "peers", "dht"},
+        "epoch": {"util"},
     },
     "net": {"transport": set(), "sim": set(), "ports": set(), "hive": {"transport", "ports"}},
 }

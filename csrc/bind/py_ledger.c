@@ -1,4 +1,4 @@
-/* What becomes of a peer's samples (core/epoch/ledger.h); hivemind_c/optim/epoch_ledger.py is its one user. */
+/* The places of a peer's samples (core/epoch/ledger.h); hivemind_c/optim/epoch_ledger.py is its one user. */
 #include "bind.h"
 
 #include "core/epoch/ledger.h"

@@ -1,4 +1,4 @@
-/* What becomes of every sample that a peer produces.
+/* The places of all samples that a peer produces.
  *
  * Room: core (uses base). Pure.
  * Owner: the caller. Thread: one at a time.

@@ -1,6 +1,6 @@
 /* Which replica is the swarm's: marks of replicas, how they move, and the rule that the members of a group apply to them.
  *
- * Room: core (uses peer, and env's sha256 alone). Pure: the same words give every member the same answer.
+ * Room: core (uses env, peer). Pure, apart from env's sha256: the same words give every member the same answer.
  * Owner: the caller, of all values. Thread: any.
  * Terms: a mark stands for the history of a replica: equal marks, equal states to the bit, where the arithmetic is the same.
  * A word is what a member gives to its group: its mark and a rank.

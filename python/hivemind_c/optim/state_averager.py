@@ -133,7 +133,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
             for name in ("compression", "state_compression")
             if name in kwargs
         }
-        self._mark_digits = torch.zeros(_hivemind_c.MARK_DIGITS)  # which replica is averaged, and so whether all were alike
+        # which replica is averaged, and so whether all were alike
+        self._mark_digits = torch.zeros(_hivemind_c.MARK_DIGITS)
         infos.append(CompressionInfo.from_tensor(self._mark_digits, key="lineage"))
         chosen["compression"] = UncompressedKey("lineage", chosen.get("compression", NoCompression()))
         averages = self.buffers.averages

@@ -94,7 +94,7 @@ def is_left_out(peer, epoch):
     averager.average_loaded = average_loaded
 
 
-def test_samples_of_a_delayed_round_are_lost_when_a_load_drops_it(swarm):
+def test_load_that_drops_a_delayed_round_loses_its_samples(swarm):
     """The round is over in the background, and the peer loads a state before a step() has taken its outcome over."""
     records = {}
     keep = dict(on_epoch=lambda record: records.update({record.epoch: record}))
