@@ -286,7 +286,7 @@ static PyObject *lineage_set_up(PyObject *object, PyObject *args) {
 static PyObject *lineage_judge(PyObject *object, PyObject *swarms) {
   hv_lineage_view v = {0};
   v.any = (uint8_t)read_mark(swarms, &v.swarms);
-  if (ensure_known(object) < 0)
+  if (v.any && ensure_known(object) < 0)
     return NULL;
   return PyBool_FromLong(hv_lineage_judge(lineage_of(object), &v));
 }
