@@ -45,6 +45,11 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 #define Py_bf_getbuffer 1
 #endif
 
+/* ---- types (py_error.c) ---- */
+
+/* Makes a type that belongs to the module, which alone keeps it. 0, or -1 with an exception set. */
+int bind_type_add(PyObject *module, PyType_Spec *spec, const char *name);
+
 /* ---- errors (py_error.c) ---- */
 
 /* The exception classes: HivemindError, and subclasses of it that are subclasses of a built-in exception, too. */
@@ -96,6 +101,8 @@ int bind_timeout(PyObject *seconds, uint32_t *out_ms);
 /* Parses the text form of a peer ID. */
 int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out);
 PyObject *bind_peer_text(const hv_peer_id *peer);
+/* A number of 0 or more, for the format "O&": `out` is an unsigned long long. True if it was one, else an exception is set. */
+int bind_whole_number(PyObject *object, void *out);
 
 /* ---- loans (loan.c) ---- */
 
@@ -190,6 +197,12 @@ PyObject *bind_state_want(PyObject *node, PyObject *args);
 /* ---- swarm keys and invitations, without a node (py_invite.c) ---- */
 
 int hv_py_invite_init(PyObject *module);
+
+/* ---- the rules of an epoch, without a node (py_plan.c, py_lineage.c, py_ledger.c) ---- */
+
+int hv_py_plan_init(PyObject *module);
+int hv_py_lineage_init(PyObject *module);
+int hv_py_ledger_init(PyObject *module);
 
 /* ---- the progress tracker of a run (py_progress.c) ---- */
 

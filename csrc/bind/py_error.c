@@ -183,3 +183,16 @@ PyObject *bind_peer_text(const hv_peer_id *peer) {
   char text[HV_PEER_TEXT_MAX];
   return PyUnicode_FromString(hv_peer_print(peer, text));
 }
+
+int bind_whole_number(PyObject *object, void *out) {
+  unsigned long long *number = out;
+  *number = PyLong_AsUnsignedLongLong(object);
+  return !(*number == (unsigned long long)-1 && PyErr_Occurred());
+}
+
+int bind_type_add(PyObject *module, PyType_Spec *spec, const char *name) {
+  PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+  int rc = type ? PyModule_AddObjectRef(module, name, type) : -1;
+  Py_XDECREF(type);
+  return rc;
+}

@@ -20,12 +20,6 @@ static int check(py_progress *self) {
   return -1;
 }
 
-static int whole_number(PyObject *object, void *out) {
-  unsigned long long *number = out;
-  *number = PyLong_AsUnsignedLongLong(object);
-  return !(*number == (unsigned long long)-1 && PyErr_Occurred());
-}
-
 static int milliseconds(PyObject *object, void *out) {
   uint32_t *ms = out;
   return bind_timeout(object, ms) == 0;
@@ -55,8 +49,8 @@ static PyObject *progress_new(PyTypeObject *type, PyObject *args, PyObject *kwar
   hv_status status;
   if (!state ||
       !PyArg_ParseTupleAndKeywords(args, kwargs, "O!sO&|$pO&O&O&O&O&dddO&d:Progress", (char **)names, state->node, &node,
-                                   &config.prefix, whole_number, &target, &config.client_mode, whole_number, &lead, milliseconds,
-                                   &config.matchmaking_ms, milliseconds, &config.min_refresh_ms, milliseconds,
+                                   &config.prefix, bind_whole_number, &target, &config.client_mode, bind_whole_number, &lead,
+                                   milliseconds, &config.matchmaking_ms, milliseconds, &config.min_refresh_ms, milliseconds,
                                    &config.max_refresh_ms, milliseconds, &config.default_refresh_ms, &config.expected_drift_peers,
                                    &config.expected_drift_rate, &config.ema_alpha, milliseconds, &config.expiration_ms,
                                    &config.fast) ||
@@ -105,7 +99,7 @@ static PyObject *answer(py_progress *self, hv_status status) {
 static PyObject *progress_report(PyObject *object, PyObject *args) {
   py_progress *self = (py_progress *)object;
   unsigned long long epoch, samples;
-  if (check(self) < 0 || !PyArg_ParseTuple(args, "O&O&:report", whole_number, &epoch, whole_number, &samples))
+  if (check(self) < 0 || !PyArg_ParseTuple(args, "O&O&:report", bind_whole_number, &epoch, bind_whole_number, &samples))
     return NULL;
   hv_status status = hv_hive_progress_report(self->progress, epoch, samples);
   if (status == HV_INVALID)
@@ -132,7 +126,7 @@ static PyObject *progress_disbelieve(PyObject *object, PyObject *args) {
   py_progress *self = (py_progress *)object;
   unsigned long long epoch;
   uint32_t for_ms;
-  if (check(self) < 0 || !PyArg_ParseTuple(args, "O&O&:disbelieve", whole_number, &epoch, milliseconds, &for_ms))
+  if (check(self) < 0 || !PyArg_ParseTuple(args, "O&O&:disbelieve", bind_whole_number, &epoch, milliseconds, &for_ms))
     return NULL;
   hv_hive_progress *progress = self->progress;
   hv_status status;

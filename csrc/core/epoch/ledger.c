@@ -69,6 +69,10 @@ uint64_t hv_epoch_ledger_replaced(hv_epoch_ledger *l) {
   return lose(l, &l->sums, l->sums, HV_EPOCH_LOSS_REPLACED);
 }
 
+uint64_t hv_epoch_ledger_restored(hv_epoch_ledger *l) {
+  return lose(l, &l->sums, l->sums, HV_EPOCH_LOSS_RESTORED);
+}
+
 uint64_t hv_epoch_ledger_taken(hv_epoch_ledger *l) {
   move(&l->sums, &l->in_flight, l->sums);
   return l->in_flight;

@@ -1,4 +1,4 @@
-/* What becomes of every sample that a peer produces.
+/* The places of all samples that a peer produces.
  *
  * Room: core (uses base). Pure.
  * Owner: the caller. Thread: one at a time.
@@ -33,6 +33,7 @@
   X(LATE, "a part of this peer's values did not reach the average")                                                                \
   X(LEFT_OUT, "the others made this step without this peer")                                                                       \
   X(REPLACED, "they belong to a state that is not the swarm's")                                                                    \
+  X(RESTORED, "a checkpoint took the place of their state")                                                                        \
   X(GIVEN_UP, "another replica is the swarm's")                                                                                    \
   X(DROPPED, "a state was loaded before the round with them was over")                                                             \
   X(BROKEN, "the step with them failed")
@@ -81,6 +82,8 @@ uint64_t hv_epoch_ledger_behind(hv_epoch_ledger *ledger, uint64_t samples);
 uint64_t hv_epoch_ledger_overflow(hv_epoch_ledger *ledger, uint64_t samples, int with_sums);
 /* Another state takes the place of the one that the sums belong to. */
 uint64_t hv_epoch_ledger_replaced(hv_epoch_ledger *ledger);
+/* The program has restored a checkpoint: the sums are of the state before. */
+uint64_t hv_epoch_ledger_restored(hv_epoch_ledger *ledger);
 
 /* ---- an epoch's end: each but the first returns the number of samples that it lost ---- */
 

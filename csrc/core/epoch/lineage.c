@@ -196,7 +196,7 @@ void hv_lineage_averaged(hv_lineage *l, hv_env *env, uint64_t stamp) {
   hash_block(&b, env, l->mark.bytes);
 }
 
-void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size_t n, const uint32_t *frozen, size_t n_frozen,
+void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,
                         uint64_t samples) {
   enum { NUMBERS = 32 }; /* of one block */
   if (!l->is_kept)

@@ -1,6 +1,6 @@
 /* Which replica is the swarm's: marks of replicas, how they move, and the rule that the members of a group apply to them.
  *
- * Room: core (uses peer, and env's sha256 alone). Pure: the same words give every member the same answer.
+ * Room: core (uses env, peer). Pure, apart from env's sha256: the same words give every member the same answer.
  * Owner: the caller, of all values. Thread: any.
  * Terms: a mark stands for the history of a replica: equal marks, equal states to the bit, where the arithmetic is the same.
  * A word is what a member gives to its group: its mark and a rank.
@@ -79,7 +79,7 @@ void hv_lineage_restart(hv_lineage *lineage, const hv_mark *mark);
 void hv_lineage_averaged(hv_lineage *lineage, hv_env *env, uint64_t stamp);
 /* The optimizer stepped with the swarm's average. stamps: of its n averages. frozen: the parameters without a step, in rising
  * order. samples: what was averaged over. */
-void hv_lineage_stepped(hv_lineage *lineage, hv_env *env, const uint64_t *stamps, size_t n, const uint32_t *frozen, size_t n_frozen,
+void hv_lineage_stepped(hv_lineage *lineage, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,
                         uint64_t samples);
 /* The optimizer stepped with this peer's own gradient. */
 void hv_lineage_stepped_alone(hv_lineage *lineage, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t samples);

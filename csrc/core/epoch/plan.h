@@ -57,9 +57,9 @@ typedef struct hv_epoch_plan {
   uint8_t n_now, n_late;
 } hv_epoch_plan;
 
-/* What a batch does. */
+/* The plan of a batch. */
 hv_epoch_plan hv_epoch_plan_batch(const hv_epoch_options *options);
-/* What the end of an epoch does, after its last batch. alone: no other peer takes part. */
+/* The plan of an epoch's end, after its last batch. alone: no other peer takes part. */
 hv_epoch_plan hv_epoch_plan_end(const hv_epoch_options *options, uint64_t next_epoch, int alone);
 /* True if an action is in the plan, now or late. */
 int hv_epoch_plan_has(const hv_epoch_plan *plan, hv_epoch_action action);

@@ -14,7 +14,7 @@ from hivemind_c._log import begin
 from hivemind_c._record import short
 from hivemind_c.averaging import gifts
 from hivemind_c.averaging.image import block_size_max, read_block
-from hivemind_c.averaging.marks import Member, giver_of, right_peers, ticket_of
+from hivemind_c.averaging.marks import Member, ticket_of, view_of
 from hivemind_c.dht import news
 from hivemind_c.hub.keeper import Keeper
 
@@ -121,7 +121,8 @@ class Asked:
             members: The members of the group.
         """
         with self._turn:
-            self._right, giver = right_peers(members), giver_of(members)
+            view = view_of(members)
+            self._right, giver = set(view.right), view.giver
             if giver is not None:
                 self.end_request()
                 ticket, every, size = ticket_of(epoch, members), self._keeper.every, self._keeper.size_max

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Protocol, Tuple
+
+import _hivemind_c
 
 from hivemind_c.optim.clock_check import ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
@@ -20,12 +22,31 @@ logger = logging.getLogger("hivemind_c.optim")
 OnEpoch = Callable[[EpochRecord], Any]
 
 
+class _Ended(Protocol):
+    """How an epoch ended here."""
+
+    @property
+    def outcome(self) -> str: ...
+
+    samples: int
+    background_spent: Dict[str, float]
+
+
+class _CaughtUp:
+    """An epoch that this peer left by loading the state of the swarm."""
+
+    samples = 0
+
+    def __init__(self, was_left_out: bool):
+        self.outcome = "left out" if was_left_out else "caught up"
+        self.background_spent: Dict[str, float] = {}
+
+
 class _Closed:
     """An epoch that has ended in the training thread. Its background job may still run."""
 
-    def __init__(self, epoch: int, notes: EpochNotes, outcome: str, samples: int, **measured: Any):
-        self.epoch, self.notes, self.outcome, self.samples, self.measured = epoch, notes, outcome, samples, measured
-        self.background_s = self.background_reducing_s = 0.0
+    def __init__(self, epoch: int, notes: EpochNotes, ended: _Ended, **measured: Any):
+        self.epoch, self.notes, self.ended, self.measured = epoch, notes, ended, measured
 
 
 class EpochLedger:
@@ -37,16 +58,14 @@ class EpochLedger:
 
     def __init__(self, optimizer: "Optimizer"):
         self._optimizer = optimizer
-        self.clock, self.notes = EpochClock(), self._new_notes()  #: of the epoch that runs
+        self.clock, self.notes = EpochClock(), EpochNotes()  #: of the epoch that runs
+        self.samples = _hivemind_c.SampleLedger()  #: what becomes of each sample; the background job writes in it, too
         self.clock_check = ClockCheck(optimizer.dht, optimizer.run_id)
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
         self.last: Optional[EpochRecord] = None  #: the latest one
         self._settling: Optional[_Closed] = None
         self._closed_epoch: Optional[int] = None  # the latest that has ended
         self._ready: Deque[EpochRecord] = deque()
-
-    def _new_notes(self) -> EpochNotes:
-        return EpochNotes(lambda samples: self._optimizer.reporter.add_lost(samples))
 
     # ---- the end of an epoch ----
 
@@ -57,7 +76,7 @@ class EpochLedger:
             transition: The Transition.
             settled: True if nothing of it is left to the background.
         """
-        self._close(transition.epoch, transition.outcome, transition.samples, transition.swarm_samples)
+        self._close(transition.epoch, transition, transition.swarm_samples)
         if settled:
             self.settle(transition)
 
@@ -70,10 +89,6 @@ class EpochLedger:
         closed = self._settling
         if closed is None or closed.notes is not transition.notes:
             return
-        closed.outcome, closed.samples = transition.outcome, transition.samples
-        if transition.background_spent:
-            closed.background_s = transition.background_spent["wall"]
-            closed.background_reducing_s = transition.background_spent["reducing"]
         self._complete()
 
     def caught_up(self, epoch: int, was_left_out: bool) -> None:
@@ -85,39 +100,46 @@ class EpochLedger:
         """
         if epoch == self._closed_epoch:
             return
-        outcome = "left out" if was_left_out else "caught up"
-        self._close(epoch, outcome, 0, self._optimizer.target_batch_size)
+        self._close(epoch, _CaughtUp(was_left_out), self._optimizer.target_batch_size)
         self._complete()
 
+    def drop(self) -> None:
+        """Ends an epoch whose background job is over, and was dropped for a state that takes the place of this one."""
+        closed = self._settling
+        lost = (self.notes if closed is None else closed.notes).lose(*self.samples.dropped())
+        if closed is not None:
+            closed.ended.samples -= lost
+        self.abandon()
+
     def abandon(self) -> None:
-        """Completes a record whose background job has failed, or was dropped."""
+        """Completes a record whose background job is over: it has failed, or was dropped."""
         if self._settling is not None:
             self._settling.notes.fail("work in the background was not finished")
             self._complete()
 
-    def _close(self, epoch: int, outcome: str, samples: int, swarm_samples: int) -> None:
+    def _close(self, epoch: int, ended: _Ended, swarm_samples: int) -> None:
         self.abandon()
         spent = self.clock.take()
         measured: Dict[str, Any] = {f"{name}_s": seconds for name, seconds in spent.items()}
-        measured.update(swarm_samples=max(samples, swarm_samples), clock_s=self.clock_check.offset)
+        measured.update(swarm_samples=max(ended.samples, swarm_samples), clock_s=self.clock_check.offset)
         measured["peers"] = max(1, self._optimizer.tracker.figures().peers)
-        self._settling = _Closed(epoch, self.notes, outcome, samples, **measured)
-        self.notes, self._closed_epoch = self._new_notes(), epoch
+        self._settling = _Closed(epoch, self.notes, ended, **measured)
+        self.notes, self._closed_epoch = EpochNotes(), epoch
 
     def _complete(self) -> None:
         closed, self._settling = self._settling, None
         assert closed is not None
-        notes, norm = closed.notes, closed.notes.gradient_norm
+        notes, norm, background = closed.notes, closed.notes.gradient_norm, closed.ended.background_spent
         self._ready.append(
             EpochRecord(
                 epoch=closed.epoch,
-                outcome=closed.outcome,
+                outcome=closed.ended.outcome,
                 members=notes.members,
-                samples=closed.samples,
+                samples=closed.ended.samples,
                 lost_samples=notes.lost_samples,
                 why=tuple(notes.why),
-                background_s=closed.background_s,
-                background_reducing_s=closed.background_reducing_s,
+                background_s=background.get("wall", 0.0),
+                background_reducing_s=background.get("reducing", 0.0),
                 bytes_sent=notes.bytes_sent,
                 bytes_received=notes.bytes_received,
                 part=notes.part,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Iterable, List, Optional, Sequence
+from typing import Any, Iterable, List, Optional, Sequence
 
 import torch
 
@@ -13,14 +13,9 @@ from hivemind_c.optim.epoch_record import WHY_LENGTH, WHY_MAX
 
 
 class EpochNotes:
-    """Notes of one epoch. The training thread writes them, and after the epoch's end the background job does.
+    """Notes of one epoch. The training thread writes them, and after the epoch's end the background job does."""
 
-    Args:
-        on_lost: A function that gets each number of samples that are lost.
-    """
-
-    def __init__(self, on_lost: Callable[[int], None] = lambda samples: None) -> None:
-        self._on_lost = on_lost
+    def __init__(self) -> None:
         self._loss: Any = None  # sum over the batches; a tensor stays on its device
         self._losses = 0
         self.lost_samples = 0
@@ -49,8 +44,8 @@ class EpochNotes:
         """Returns the mean of the losses, or None."""
         return float(self._loss) / self._losses if self._losses else None
 
-    def lose(self, samples: int, why: str) -> None:
-        """Notes samples that count for nothing.
+    def lose(self, samples: int, why: str) -> int:
+        """Notes samples that count for nothing, as the ledger of samples says. Returns their number.
 
         Args:
             samples: Number of samples. 0: nothing is noted.
@@ -58,8 +53,8 @@ class EpochNotes:
         """
         if samples > 0:
             self.lost_samples += samples
-            self._on_lost(samples)
             self.fail(f"{samples} samples lost: {why}")
+        return samples
 
     def fail(self, why: str) -> None:
         """Notes that something failed. Only the first WHY_MAX sentences are kept.

@@ -179,7 +179,8 @@ class Membership:
         """Takes over the swarm's epoch, if this peer is behind and needs no state for it: its updates count."""
         if self.schedule.use_local_updates and self.tracker.standing == "behind":
             self.state_averager.background.take(wait=True)
-            self.reporter.add_kept(self.local_samples)
+            self.ledger.samples.taken()
+            self.ledger.samples.stepped()
             self._local_samples = 0
             self._take_epoch(self.tracker.global_epoch)
             self.group_search.enter_epoch(self.local_epoch)
@@ -237,7 +238,7 @@ class Membership:
         """
         self.record("left_out", **self._seen())
         self.missed, self._wanted = True, epoch + 1
-        self.state_averager.lineage.is_wrong = self.state_averager.lineage.kept
+        self.state_averager.lineage.is_left()
 
     def is_synchronized_with_peers(self: "Optimizer") -> bool:
         """True if this peer is in the epoch of the swarm, or at its very end."""
@@ -291,11 +292,11 @@ class Membership:
     def _load(self: "Optimizer", chase: bool = False, **kwargs: Any) -> bool:
         averager = self.state_averager
         before, was_apart, claimed, ledger = self.local_epoch, self._apart, self.tracker.global_epoch, self.ledger
-        mark = averager.lineage.mark if self.reporter.samples_kept else None  # a joiner's need not be hashed
         self._step_aside()
         averager.background.drop()
         averager.loaded = False
-        ledger.abandon()
+        ledger.drop()
+        mark = averager.lineage.mark if ledger.samples.kept else None  # a joiner's need not be hashed
         with self.tracker.pause_updates(), ledger.clock.enter("loading"):
             newest = (
                 self.local_epoch
@@ -316,7 +317,7 @@ class Membership:
             self.belief.trust()
             self._wrong_since = None
             if mark is not None and averager.lineage.mark != mark:
-                ledger.notes.lose(self.reporter.give_up_kept(), "another replica is the swarm's")
+                ledger.notes.lose(*ledger.samples.kept_given_up())
             self.setups.renew()
             self.setups.take_change()  # the state's own mark says how it came about
         else:
@@ -356,8 +357,7 @@ class Membership:
 
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
-        self.reporter.say_discarded(epoch, self.local_samples)
-        self.ledger.notes.lose(self.local_samples, "they belong to a state that is not the swarm's")
+        self.reporter.say_discarded(epoch, self.ledger.notes.lose(*self.ledger.samples.replaced()))
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0

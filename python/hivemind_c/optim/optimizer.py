@@ -251,7 +251,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         if self._must_load():
-            self.ledger.notes.lose(batch_size, "this peer loads the swarm's state")
+            self.ledger.notes.lose(*self.ledger.samples.behind(batch_size))
             if grad_scaler is not None and not self.auxiliary:
                 # the batch counts for nothing, but the scaler's update() asks whether it was looked at
                 self._are_grads_finite(grad_scaler)
@@ -262,9 +262,12 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self._follow_epoch()
         if self.grad_averager is not None:
             self.state_averager.offers.offer_if_overdue(self.local_epoch)
-        if not self.auxiliary and (grad_scaler is None or self.skip_overflown_batch(grad_scaler)):
-            self._count_batch(batch_size)
-            self.tracker.report_local_progress(self.local_epoch, self.local_samples)
+        if not self.auxiliary:
+            if grad_scaler is None or self.skip_overflown_batch(grad_scaler):
+                self._count_batch(batch_size)
+                self.tracker.report_local_progress(self.local_epoch, self.local_samples)
+            else:
+                self.ledger.notes.lose(*self.ledger.samples.overflow(batch_size, self.reuse_grad_buffers))
         self._look_around()
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
@@ -288,8 +291,10 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     def _count_batch(self, batch_size: int) -> None:
         if self.grad_averager is not None:
             self.grad_averager.accumulate_grads_(batch_size)
+            self.ledger.samples.counted(batch_size)
             return
         self._local_samples += batch_size
+        self.ledger.samples.counted(batch_size)
         self._step_locally()
 
     def _step_locally(self) -> None:
@@ -325,7 +330,6 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 "a gradient overflowed: the %d samples that this peer had summed up in .grad are left out",
                 self.local_samples,
             )
-            self.ledger.notes.lose(self.local_samples, "a gradient overflowed")
             self.grad_averager.reset_accumulated_grads_()
             self.tracker.report_local_progress(self.local_epoch, 0)
         return False

@@ -48,10 +48,9 @@ class Reporter:
         self._losses: Deque[Any] = collections.deque(maxlen=BATCHES)
         self._loss: Optional[float] = None
         self._errors: Deque[Tuple[int, str]] = collections.deque(maxlen=ERRORS_MAX)
-        self._samples = self._rounds = self._failures = 0
-        self.samples_kept = 0  #: in steps that this peer made by itself since its replica was the swarm's
+        self._samples = optimizer.ledger.samples
+        self._rounds = self._failures = 0
         self._has_cut = False  # samples beyond the most that counts
-        self.samples_lost = 0  #: that were computed and are in no step
         self._layout = LayoutReport()
         self._reach = ReachCheck(optimizer.dht, optimizer.run_id) if optimizer.client_mode else None
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
@@ -69,47 +68,19 @@ class Reporter:
             if (optimizer := self._optimizer()) is not None:
                 optimizer.ledger.notes.add_loss(value)
 
-    def add_kept(self, samples: int) -> None:
-        """Counts samples of a step that this peer made by itself. They are lost if it takes over another replica.
+    @property
+    def samples_kept(self) -> int:
+        """Samples in steps that this peer made by itself since its replica was the swarm's."""
+        return self._samples.kept
 
-        Args:
-            samples: Number of samples.
-        """
-        self._samples += samples
-        self.samples_kept += samples
+    @property
+    def samples_lost(self) -> int:
+        """Samples that were computed and are in no step."""
+        return self._samples.lost
 
-    def add_round(self, samples: int = 0, kept: bool = False) -> None:
-        """Counts a successful round.
-
-        Args:
-            samples: Samples of this peer in it.
-            kept: True if no other peer was in it.
-        """
+    def add_round(self) -> None:
+        """Counts a successful round."""
         self._rounds += 1
-        self._samples += samples
-        if kept:
-            self.samples_kept += samples
-
-    def add_lost(self, samples: int) -> None:
-        """Counts samples that are in no step.
-
-        Args:
-            samples: Number of samples.
-        """
-        self.samples_lost += samples
-
-    def settle_kept(self) -> None:
-        """The replica with the steps that this peer made by itself is the swarm's, so their samples are, too."""
-        self.samples_kept = 0
-
-    def give_up_kept(self) -> int:
-        """Moves the samples of these steps to those that are lost, because another replica takes their place.
-
-        Returns their number.
-        """
-        lost, self.samples_kept = self.samples_kept, 0
-        self._samples -= lost
-        return lost
 
     def say_discarded(self, epoch: int, samples: int) -> None:
         """Warns of discarded samples.
@@ -213,7 +184,7 @@ class Reporter:
             lease=lease,
             epoch=optimizer.local_epoch,
             target=optimizer.target_batch_size,
-            samples=self._samples + optimizer.local_samples,
+            samples=self._samples.held,
             speed=optimizer.tracker.local_progress.samples_per_second,
             loss=self._mean_loss(),
             rounds=self._rounds,

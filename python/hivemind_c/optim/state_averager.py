@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
+import _hivemind_c
 import torch
 
 from hivemind_c import cuda
@@ -20,7 +21,7 @@ from hivemind_c.optim.buffers import Buffers, infos_of
 from hivemind_c.optim.checkpoints import Checkpoints
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
 from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
-from hivemind_c.optim.lineage import DIGITS, Lineage, digits_of
+from hivemind_c.optim.lineage import Lineage
 from hivemind_c.optim.manual_steps import ManualSteps
 
 # hivemind has them here
@@ -132,7 +133,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
             for name in ("compression", "state_compression")
             if name in kwargs
         }
-        self._mark_digits = torch.zeros(DIGITS)  # which replica is averaged, and so whether all were alike
+        # which replica is averaged, and so whether all were alike
+        self._mark_digits = torch.zeros(_hivemind_c.MARK_DIGITS)
         infos.append(CompressionInfo.from_tensor(self._mark_digits, key="lineage"))
         chosen["compression"] = UncompressedKey("lineage", chosen.get("compression", NoCompression()))
         averages = self.buffers.averages
@@ -258,7 +260,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
         ]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
         self.buffers.load()
-        self._mark_digits.copy_(torch.tensor(digits_of(self.lineage.mark)))
+        self._mark_digits.copy_(torch.tensor(self.lineage.digits()))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
             copy_all(self._before, self.tensors_to_average)
@@ -374,7 +376,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
             self.loaded = False
             raise
         if control.stamp and not self._were_alike(control):  # alone nothing changes
-            self.lineage.became("averaged", control.stamp)
+            self.lineage.averaged(control.stamp)
         return members
 
     def _were_alike(self, control: Any) -> bool:
@@ -384,7 +386,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
         whole = all(share in (0, 1) for _, _, _, auxiliary, _, share in control.details(0)[0] if not auxiliary)
         # a chunk of its own comes back as it was, and weights would hide another mark from the rounding
         digits = self._mark_digits if self.buffers.averages else self._mark_digits.round()
-        return self._exact and whole and digits.tolist() == digits_of(self.lineage.mark)
+        return self._exact and whole and digits.tolist() == self.lineage.digits()
 
     # ---- giving it to others and taking it from them ----
 

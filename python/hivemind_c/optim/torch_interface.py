@@ -91,6 +91,8 @@ class TorchInterface(torch.optim.Optimizer):
             state_dict: Result of state_dict().
         """
         self.state_averager.load_state_dict(state_dict)
+        self.ledger.drop()
+        self.ledger.notes.lose(*self.ledger.samples.restored())
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
             kept = state_dict.get("hivemind_c", {}).get("grad_averager")

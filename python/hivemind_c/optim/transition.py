@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List
+from typing import TYPE_CHECKING, Callable, Dict, List
 
 import torch
 from _hivemind_c import HivemindError
 
 from hivemind_c._record import short
-from hivemind_c.averaging.marks import Member, giver_of, members_of, ticket_of, words_of
+from hivemind_c.averaging.marks import Member, View, members_of, ticket_of, view_of
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_notes import norm_of, share_of
 from hivemind_c.optim.parameters import all_finite
@@ -29,7 +29,7 @@ class Transition:
         self.optimizer, self.next_epoch, self.alone = optimizer, next_epoch, alone
         self.epoch = optimizer.local_epoch
         self.state, self.gradients = optimizer.state_averager, optimizer.grad_averager
-        self.samples = optimizer.local_samples
+        self.samples = 0  # of this peer, that count
         self.ledger = optimizer.ledger
         self.notes, self.clock = self.ledger.notes, self.ledger.clock  # the latter: of the thread that does the actions
         self.background_spent: Dict[str, float] = {}  # seconds of each occupation there
@@ -56,6 +56,7 @@ class Transition:
 
     def run(self, plan: Plan) -> None:
         """Does what is to be done now, and starts the rest."""
+        self.samples = self.ledger.samples.taken()
         if not self.optimizer.auxiliary:
             self.state.buffers.take(self.samples, self.alone)
         if self.gradients is not None:
@@ -73,8 +74,8 @@ class Transition:
             self.optimizer.tracker.update_epoch(self.next_epoch)
         if self.gradients is not None:
             self.gradients.reset_accumulated_grads_()
-        if self.alone or self.gradients is None:  # these samples wait for nobody
-            self.optimizer.reporter.add_kept(self.samples)
+        if self.gradients is None:  # each batch was a step
+            self.ledger.samples.stepped()
         if plan.background:
             # while the model trains on: what is averaged is taken before
             if plan.background[0] is Action.AVERAGE_STATE:
@@ -106,6 +107,11 @@ class Transition:
             return "local"
         return "failed"
 
+    def _lose(self, samples: int, why: str) -> int:
+        """Notes samples of this epoch that the ledger has moved to those that are lost."""
+        self.samples -= samples
+        return self.notes.lose(samples, why)
+
     def _run(self, actions: Actions) -> None:
         for action in actions:
             self._do[action]()
@@ -120,17 +126,14 @@ class Transition:
         except BaseException:
             if not self.stepped:  # this epoch has not happened here: the peer is behind, and knows it
                 self.state.local_epoch = self.epoch
+            self._lose(*self.ledger.samples.broken())
             raise
         finally:
             self.background_spent = self.clock.take()
 
     def _finish(self) -> None:
         with self.ledger.clock.enter("stepping"):
-            if self.left_out:
-                self.optimizer.reporter.say_discarded(self.epoch, self.samples)
-                self.notes.lose(self.samples, "the others made this step without this peer")
-                self.samples = 0
-            else:
+            if not self.left_out:
                 if not self.state_averaged:
                     self.state.loaded = False  # the copies that were to be averaged are no average
                 self.state.update_model()
@@ -182,8 +185,7 @@ class Transition:
                 self.epoch,
                 self.samples,
             )
-            self.notes.lose(self.samples, "the gradient of this peer is not finite")
-            self.samples = 0
+            self._lose(*self.ledger.samples.not_finite())
         called = self.clock.now()
         try:
             # which may be the next one already: then the state is not there yet
@@ -206,12 +208,12 @@ class Transition:
                 else "has no gradient of its own to step with"
             )
             logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
-            if not self.is_empty:
-                optimizer.reporter.add_kept(self.samples)
+            self.ledger.samples.over("NOBODY" if self.nobody_came else "FAILED")
             return
         met = members_of(self.gradients.rounds[0].details(0)[0])
+        view = view_of(met)
         # a hub is no company: what it gives back is this peer's own gradient
-        self.was_group_of_one = self.gradients.was_alone() or not optimizer.auxiliary and len(words_of(met)) < 2
+        self.was_group_of_one = self.gradients.was_alone() or not optimizer.auxiliary and len(view.marks) < 2
         if self.was_group_of_one and self._has_nothing():
             self._stay()
             return
@@ -224,13 +226,13 @@ class Transition:
             optimizer.setups.has_averaged()
             self._cut_samples()
         self.notes.add_rounds(self.gradients.rounds, self.clock, called)
-        self._count_lost(1.0 if self.was_group_of_one else share_of(self.gradients.rounds))
-        optimizer.reporter.add_round(self.samples, kept=not self.averaged)
-        self._look_at(met)
+        self._count_lost(share_of(self.gradients.rounds))
+        optimizer.reporter.add_round()
+        self._look_at(met, view)
         optimizer.record(
             "gradients",
             epoch=self.epoch,
-            members={short(peer): word[0] for peer, word in words_of(met).items()},
+            members={short(peer): mark for peer, mark in view.marks.items()},
             stamp=self.gradients.stamp if self.averaged else None,
             missed=optimizer.missed,
         )
@@ -240,6 +242,7 @@ class Transition:
     def _leave_it_to_the_others(self) -> None:
         logger.warning("epoch %d: the others made this step without this peer: it loads their state", self.epoch)
         self.state.local_epoch, self.left_out = self.epoch, True
+        self.optimizer.reporter.say_discarded(self.epoch, self._lose(*self.ledger.samples.over("LEFT_OUT")))
         self.optimizer.is_left_behind(self.epoch)
 
     def _stay(self) -> None:
@@ -259,33 +262,29 @@ class Transition:
     def _cut_samples(self) -> None:
         """Drops the samples above target_batch_size, which is the most that a peer counts with."""
         most = self.optimizer.target_batch_size
-        if self.samples > most:
-            self.optimizer.reporter.say_cut(self.epoch, self.samples - most, most)
-            self.notes.lose(self.samples - most, "a peer counts with target_batch_size at most")
-            self.samples = most
+        if lost := self._lose(*self.ledger.samples.cut(most)):
+            self.optimizer.reporter.say_cut(self.epoch, lost, most)
 
     def _count_lost(self, share: float) -> None:
         """A part of this peer's values may not have reached the average: it was late, or a member died."""
-        lost = round(self.samples * (1 - share))
-        self.notes.lose(lost, f"only {share:.0%} of this peer's values reached the average")
-        self.samples -= lost
+        lost, _ = self.ledger.samples.over("CONFIRMED" if self.averaged else "NOBODY", share)
+        self._lose(lost, f"only {share:.0%} of this peer's values reached the average")
 
-    def _look_at(self, members: List[Member]) -> None:
+    def _look_at(self, members: List[Member], view: View) -> None:
         """Where members have different replicas, one of them is the swarm's, and the rest take it over."""
-        mine, alike = self.state.lineage.compare(members)
-        self.meets_another = not alike
+        self.meets_another = len(view.right) < len(view.marks)
         if not self.optimizer.auxiliary:
-            self._judge_replica(mine)
+            self._judge_replica(self.state.lineage.judge(view.swarms))
         gift, own = self.state.offers.gift, str(self.optimizer.dht.peer_id)
-        if gift is not None and giver_of(members) == own:
+        if gift is not None and view.giver == own:
             hubs = [one.peer for one in members if one.is_auxiliary and not one.is_client]
             gift.meet(hubs, ticket_of(self.epoch, members), self.next_epoch)
 
     def _judge_replica(self, is_mine: bool) -> None:
         optimizer = self.optimizer
-        self.state.lineage.is_wrong = not is_mine
         if is_mine:
-            optimizer.reporter.settle_kept()
+            if self.averaged:
+                self.ledger.samples.kept_settled()
         elif optimizer.has_met:
             logger.warning(
                 "epoch %d: this peer's state is not the swarm's, because an averaging failed: it loads the swarm's",
@@ -314,18 +313,20 @@ class Transition:
             optimizer.say(
                 "Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch
             )
+        if not self.averaged:
+            self.ledger.samples.stepped()
         self.stepped = True
 
     def _mark_step(self) -> None:
         if changed := self.optimizer.setups.take_change():
-            self.state.lineage.became("setup", changed)
+            self.state.lineage.set_up(changed)
         if self.averaged:
             frozen = [i for i, takes in enumerate(self.takes) if not takes]  # who froze others has stepped otherwise
-            self.state.lineage.became(
-                "stepped", self.gradients.stamp, *frozen, samples=self.optimizer.target_batch_size
-            )
+            stamp = self.gradients.stamp
+            stamps = stamp if isinstance(stamp, tuple) else (stamp,)
+            self.state.lineage.stepped(stamps, frozen, self.optimizer.target_batch_size)
         else:
-            self.state.lineage.became("stepped alone", self.optimizer.dht.peer_id, self.epoch, samples=self.samples)
+            self.state.lineage.stepped_alone(str(self.optimizer.dht.peer_id), self.epoch, self.samples)
 
     def _scheduler_step(self) -> None:
         for epoch in range(self.epoch, self.next_epoch):
@@ -372,7 +373,7 @@ class Transition:
             )
             control.cancel()
             self.state.loaded, self.optimizer.missed = False, True
-            self.state.lineage.is_wrong = self.state.lineage.kept
+            self.state.lineage.is_left()
             return
         self._offer_own_step()
         same = self.averaged and not (
@@ -394,7 +395,7 @@ class Transition:
             return
         self.state_averaged = True
         if self.gradients is None:
-            self.optimizer.reporter.settle_kept()
+            self.ledger.samples.kept_settled()
         self.optimizer.record(
             "state", epoch=self.next_epoch, members=list(map(short, members)), mark=self.state.lineage.mark
         )

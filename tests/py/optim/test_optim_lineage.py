@@ -12,12 +12,18 @@ import torch
 from _hivemind_c import HivemindError
 
 import hivemind_c as hivemind
-from hivemind_c.averaging.marks import REACHABLE, SIZE, WRONG, Member, giver_of, most_common, swarms_mark, ticket_of
+from hivemind_c.averaging.marks import Member, ticket_of, view_of
 from hivemind_c.optim.lineage import Lineage
+from hivemind_c.p2p import to_base58
 from optim_support import Peer, flat, meet, network, settle, together, train_together, train_until
 from support import PATIENCE
 
 RUNS = itertools.count()
+SIZE, WRONG, REACHABLE = 16, -1, 1 << 48  # docs/design/lineage.md
+
+
+def peer_id(number):
+    return to_base58(b"\0$\x08\x01\x12 " + number.to_bytes(2, "big") * 16)
 
 
 def a_lineage(*values):
@@ -28,23 +34,27 @@ def test_equal_beginnings_with_equal_deeds_stay_equal():
     one, two = a_lineage(), a_lineage()
     assert one.mark == two.mark and len(one.mark) == SIZE
     for lineage in (one, two):
-        lineage.became("stepped", 17)
-        lineage.became("averaged", 4)
+        lineage.stepped([17], [], 64)
+        lineage.averaged(4)
     assert one.mark == two.mark
 
 
 def test_other_beginnings_deeds_and_orders_differ():
     marks = [a_lineage().mark, a_lineage(1.0, 2.5).mark]
     for deeds in (
-        [("stepped", 1)],
-        [("stepped", 2)],
+        [("stepped", [1], [], 64)],
+        [("stepped", [2], [], 64)],
+        [("stepped", [1], [2], 64)],
         [("averaged", 1)],
-        [("stepped", 1), ("averaged", 1)],
-        [("averaged", 1), ("stepped", 1)],
+        [("set_up", b"1")],
+        [("stepped_alone", peer_id(1), 1, 64)],
+        [("stepped_alone", peer_id(2), 1, 64)],
+        [("stepped", [1], [], 64), ("averaged", 1)],
+        [("averaged", 1), ("stepped", [1], [], 64)],
     ):
         lineage = a_lineage()
-        for deed in deeds:
-            lineage.became(*deed)
+        for name, *what in deeds:
+            getattr(lineage, name)(*what)
         marks.append(lineage.mark)
     assert len(set(marks)) == len(marks)
 
@@ -52,7 +62,7 @@ def test_other_beginnings_deeds_and_orders_differ():
 def test_restart_takes_a_given_mark_else_the_digest():
     """A loaded state continues under its mark; a restored one without a mark takes the digest of its tensors."""
     one, two = a_lineage(), a_lineage(5.0)
-    one.became("stepped", 3)
+    one.stepped([3], [], 64)
     two.restart(one.mark)
     assert two.mark == one.mark
     for damaged in (None, "text", b"short", 7):
@@ -75,7 +85,7 @@ A, B, C = (bytes([letter]) * SIZE for letter in b"abc")
 )
 def test_most_common_mark_is_the_swarms(words, main):
     for order in itertools.permutations(words):
-        assert most_common(order) == main
+        assert view_of(opens(*order)).swarms == main
 
 
 def test_strangers_words_are_passed_over():
@@ -90,31 +100,53 @@ def test_strangers_words_are_passed_over():
         [A, "many"],
         [A, 1.5],
         [A, True],
+        [A, 1 << 70],
+        [A, -(1 << 63) - 1],
         {"a": 1},
         [lineage.mark, 1, 2],
         b"\0" * SIZE,
     ]
-    assert lineage.compare(opens(*strange)) == (True, True)
-    assert lineage.compare(opens(*strange, lineage.word(), [A, 5], [A, 5])) == (False, False)
-    assert lineage.compare(opens(*strange, lineage.word(), lineage.word(), [A, 5])) == (True, False)
+
+    def compare(*words):
+        view = view_of(opens(*strange, *words))
+        return lineage.judge(view.swarms), len(view.right) == len(view.marks)
+
+    mine = lineage.word()
+    assert compare() == (True, True)
+    assert compare(mine, [A, 5], [A, 5]) == (False, False)
+    assert compare(mine, mine, [A, 5]) == (True, False)
 
 
-def opens(*words, first=0, is_client=False):
+@pytest.mark.parametrize("bad", [[1], [("peer",)], [(1, False, False, None)], [("no ID", False, False, None)], 3])
+def test_members_of_another_form_are_refused(bad):
+    with pytest.raises((TypeError, ValueError)):
+        view_of(bad)
+
+
+def opens(*words, first=1, is_client=False):
     """A member for each word."""
-    return [Member(f"peer {first + i}", is_client, False, word) for i, word in enumerate(words)]
+    return [Member(peer_id(first + i), is_client, False, word) for i, word in enumerate(words)]
+
+
+def swarms(members):
+    return view_of(members).swarms
+
+
+def giver(members):
+    return view_of(members).giver
 
 
 def clients(*words, first=100):
     return opens(*words, first=first, is_client=True)
 
 
-HUB = Member("hub", False, True, None)
+HUB = Member(peer_id(999), False, True, None)
 
 
 def test_wrong_replica_is_never_the_swarms():
     """Those that failed to load the swarm's state are the more. They count only if nobody has it."""
-    assert swarms_mark([*clients([A, WRONG], [A, WRONG], [B, 7]), HUB]) == B
-    assert swarms_mark([*clients([A, WRONG], [A, WRONG], [B, WRONG]), HUB]) == A
+    assert swarms([*clients([A, WRONG], [A, WRONG], [B, 7]), HUB]) == B
+    assert swarms([*clients([A, WRONG], [A, WRONG], [B, WRONG]), HUB]) == A
     lineage = a_lineage()
     lineage.is_wrong = True
     assert lineage.word() == [lineage.mark, WRONG]
@@ -123,24 +155,24 @@ def test_wrong_replica_is_never_the_swarms():
 def test_replica_of_a_peer_that_can_be_dialled_wins_ties():
     one, two = a_lineage(1.0), a_lineage(2.0)
     two.is_reachable = False
-    two.became("stepped", 1, samples=4096)
+    two.stepped([1], [], 4096)
     assert one.word()[1] == REACHABLE and two.word()[1] == 4096
-    assert swarms_mark([*opens(one.word()), *clients(two.word()), HUB]) == one.mark
+    assert swarms([*opens(one.word()), *clients(two.word()), HUB]) == one.mark
 
 
 def test_replica_that_nobody_can_download_is_not_the_swarms():
     """Without a hub, two clients of one replica cannot give it to the peer that can be dialled."""
     members = [*opens([A, 1]), *clients([B, 9], [B, 9])]
-    assert swarms_mark(members) == A
-    assert swarms_mark([*members, HUB]) == B
-    assert swarms_mark(clients([A, 1], [B, 2])) == B
+    assert swarms(members) == A
+    assert swarms([*members, HUB]) == B
+    assert swarms(clients([A, 1], [B, 2])) == B
 
 
 def test_giver_is_one_client_with_the_swarms_replica():
     alike, differ = [*clients([A, 1], [A, 1]), HUB], [*clients([B, 1], [A, 1], [A, 2]), HUB]
-    assert giver_of(alike) is None
-    assert giver_of(differ) == giver_of(differ[::-1]) == "peer 101"
-    assert giver_of([*differ, *opens([A, 1])]) is None  # the others ask that one
+    assert giver(alike) is None
+    assert giver(differ) == giver(differ[::-1]) == peer_id(101)
+    assert giver([*differ, *opens([A, 1])]) is None  # the others ask that one
     assert ticket_of(3, differ) == ticket_of(3, differ[::-1]) != ticket_of(4, differ)
 
 

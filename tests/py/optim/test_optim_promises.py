@@ -1,15 +1,19 @@
 """Scenes of promises that were broken once: where samples go, which replica is averaged, which figures end an epoch."""
 
+import functools
 import itertools
 import logging
 import math
 import re
+import time
 
 import pytest
 import torch
+from _hivemind_c import HivemindError
 
-from optim_support import Peer, flat, meet, network, train_together
-from test_optim_lineage import fails_once, swarm, until_equal  # noqa: F401
+import hivemind_c as hivemind
+from optim_support import Peer, flat, meet, network, together, train_together
+from test_optim_lineage import fails_once, goes_on_alone, swarm, until_equal  # noqa: F401
 
 RUNS = itertools.count()
 
@@ -20,8 +24,11 @@ def produced(peer):
 
 
 def accounted(peer):
-    reporter = peer.optimizer.reporter
-    return reporter._samples + reporter.samples_lost + peer.optimizer.local_samples
+    """Samples that the peer says it has, or has lost."""
+    peer.optimizer.state_averager.background.settle()
+    figures = peer.optimizer.ledger.samples.figures()
+    assert figures["holds"] and figures["in_flight"] == 0 and figures["sums"] == peer.optimizer.local_samples
+    return peer.optimizer.reporter.news(10.0).samples + peer.optimizer.reporter.samples_lost
 
 
 def test_samples_of_a_failed_round_are_counted_then_lost(swarm):
@@ -36,6 +43,107 @@ def test_samples_of_a_failed_round_are_counted_then_lost(swarm):
     assert reporter.samples_kept == 0 and reporter.samples_lost >= lost + kept
     for peer in peers:
         assert accounted(peer) == produced(peer)
+
+
+def test_samples_of_a_step_without_a_group_are_kept_then_lost(swarm):
+    """One of three looks for no group: no round fails, and its own step counts as one."""
+    peers = swarm(3)
+    goes_on_alone(peers[-1], 2)
+    train_together(peers, 3)
+    assert peers[-1].optimizer.reporter.samples_kept > 0
+    assert accounted(peers[-1]) == produced(peers[-1])
+    until_equal(peers)
+    assert peers[-1].optimizer.reporter.samples_kept == 0
+    for peer in peers:
+        assert accounted(peer) == produced(peer)
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_samples_of_an_overflow_are_lost(dhts, reuse):
+    run = dict(run_id=f"promises {next(RUNS)}", target_batch_size=64, reuse_grad_buffers=reuse)
+    one = Peer(0, dhts[0], network(), **run)
+    try:
+        scaler = hivemind.GradScaler("cpu", init_scale=256.0)
+        for value in (1.0, math.inf, 1.0):
+            scaler.scale(one.model[0].weight.sum() * value).backward()
+            scaler.step(one.optimizer)
+            scaler.update()
+            one.batches += 1
+            if not reuse:
+                one.optimizer.zero_grad()
+        # the sums are in .grad, which the overflow has spoilt
+        assert one.optimizer.reporter.samples_lost == (32 if reuse else 16)
+        assert accounted(one) == produced(one)
+    finally:
+        one.optimizer.shutdown()
+
+
+def is_left_out(peer, epoch):
+    """The others make the step of that epoch without it."""
+    averager = peer.optimizer.grad_averager
+    inner = averager.average_loaded
+
+    def average_loaded(*args, **kwargs):
+        if peer.optimizer.local_epoch != epoch + 1:
+            return inner(*args, **kwargs)
+        kwargs["control"].cancel()
+        error = HivemindError("another group has formed, says this test")
+        error.status = "EXISTS"
+        raise error
+
+    averager.average_loaded = average_loaded
+
+
+def test_load_that_drops_a_delayed_round_loses_its_samples(swarm):
+    """The round is over in the background, and the peer loads a state before a step() has taken its outcome over."""
+    records = {}
+    keep = dict(on_epoch=lambda record: records.update({record.epoch: record}))
+    options = dict(offload_optimizer=True, delay_grad_averaging=True)
+    first, second = peers = swarm(2, each=[{}, keep], **options)
+    train_together(peers, 2)
+    is_left_out(second, 2)
+    while not second.optimizer.missed:
+        assert second.optimizer.local_epoch <= 3
+        first.batch()
+        if second.optimizer.local_epoch < 3:  # its last step() has begun the round
+            second.batch()
+        time.sleep(0.01)
+    background = second.optimizer.state_averager.background
+    background.settle()
+    assert background.waiting
+    second.optimizer.load_state_from_peers(timeout=1.0)
+    second.optimizer.ledger.deliver()
+    assert accounted(second) == produced(second)
+    record = records[2]
+    assert record.outcome == "left out" and record.samples == 0 and record.lost_samples >= 16
+    assert f"{record.lost_samples} samples lost: the others made this step without this peer" in record.why
+
+
+WAYS = {"at once": {}, "all delayed": dict(offload_optimizer=True, delay_grad_averaging=True)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_monitor_counts_each_sample_once_at_any_moment(swarm, way):
+    """Also while an epoch ends, when its samples are in a round, and before the sums of the next one begin."""
+    peers, seen = swarm(2, target_batch_size=64, **WAYS[way]), []
+
+    def look(peer, *ignored):
+        reporter = peer.optimizer.reporter
+        with_lost = reporter.news(10.0).samples + reporter.samples_lost
+        seen.append((with_lost, produced(peer)))
+
+    def train(peer):
+        while peer.optimizer.local_epoch < 3:
+            peer.batch()
+            look(peer)
+            time.sleep(0.01)
+
+    if way == "at once":  # in the thread that trains, between the round and the end of its epoch
+        for peer in peers:
+            peer.optimizer.averaged_grad_hook = functools.partial(look, peer)
+    meet(peers)
+    together(*(functools.partial(train, peer) for peer in peers))
+    assert len(seen) > 12 and all(told == made for told, made in seen), seen
 
 
 def test_wrong_replica_does_not_move_the_others(swarm):
@@ -113,8 +221,6 @@ def test_value_that_is_not_finite_becomes_the_average(dhts, value):
 
 
 def test_lossy_parameters_under_local_updates_warn_once(dhts, caplog):
-    import hivemind_c as hivemind
-
     run = dict(run_id=f"promises {next(RUNS)}", target_batch_size=32)
     for local, warned in ((True, 1), (False, 0)):
         caplog.clear()

@@ -27,7 +27,7 @@ static void samples_of_a_confirmed_round_are_averaged(void **unused) {
   assert_places(&l, 64, 0, 16, 0, 0);
 }
 
-static void late_part_and_what_is_above_the_target_are_lost(void **unused) {
+static void late_part_and_samples_above_the_target_are_lost(void **unused) {
   (void)unused;
   hv_epoch_ledger l = {0};
   hv_epoch_ledger_counted(&l, 120);
@@ -104,7 +104,7 @@ static void batch_that_counts_for_nothing_is_produced_and_lost(void **unused) {
   assert_int_equal(l.produced, 80);
 }
 
-static void gradient_that_is_not_finite_and_broken_step_lose_what_is_in_flight(void **unused) {
+static void bad_gradient_and_broken_step_lose_samples_in_flight(void **unused) {
   (void)unused;
   hv_epoch_ledger l = {0};
   hv_epoch_ledger_counted(&l, 32);
@@ -125,7 +125,7 @@ static uint64_t below(check_rng *rng, uint64_t n) {
 
 static void one_move(hv_epoch_ledger *l, check_rng *rng) {
   uint64_t samples = below(rng, 100);
-  switch (below(rng, 14)) {
+  switch (below(rng, 15)) {
   case 0:
     hv_epoch_ledger_behind(l, samples);
     break;
@@ -158,6 +158,9 @@ static void one_move(hv_epoch_ledger *l, check_rng *rng) {
     break;
   case 10:
     hv_epoch_ledger_kept_settled(l);
+    break;
+  case 12:
+    hv_epoch_ledger_restored(l);
     break;
   case 11:
     hv_epoch_ledger_kept_given_up(l);
@@ -196,12 +199,12 @@ static void each_cause_has_a_name_and_a_text(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(samples_of_a_confirmed_round_are_averaged),
-      cmocka_unit_test(late_part_and_what_is_above_the_target_are_lost),
+      cmocka_unit_test(late_part_and_samples_above_the_target_are_lost),
       cmocka_unit_test(share_outside_of_its_range_loses_no_more_than_there_is),
       cmocka_unit_test(own_step_is_kept_then_given_up_or_settled),
       cmocka_unit_test(dropped_round_loses_its_samples_once),
       cmocka_unit_test(batch_that_counts_for_nothing_is_produced_and_lost),
-      cmocka_unit_test(gradient_that_is_not_finite_and_broken_step_lose_what_is_in_flight),
+      cmocka_unit_test(bad_gradient_and_broken_step_lose_samples_in_flight),
       cmocka_unit_test(each_sample_is_in_one_place_after_any_moves),
       cmocka_unit_test(each_cause_has_a_name_and_a_text),
   };

@@ -152,7 +152,7 @@ static hv_lineage begun(char letter) {
 
 static void deed(hv_lineage *l, hv_env *env, int which) {
   static const uint64_t stamps[] = {7, 8};
-  static const uint32_t frozen[] = {8, 9};
+  static const uint64_t frozen[] = {8, 9};
   hv_peer_id me = fake_peer(1), other = fake_peer(2);
   switch (which) {
   case 0:
@@ -218,10 +218,10 @@ static void each_frozen_parameter_is_part_of_a_mark(void **unused) {
   enum { FROZEN = 100 };
   fake_env fake;
   fake_env_init(&fake, 1);
-  uint32_t frozen[FROZEN];
+  uint64_t frozen[FROZEN];
   uint64_t stamp = 1;
   hv_mark marks[FROZEN + 1];
-  for (uint32_t i = 0; i < FROZEN; i++)
+  for (uint64_t i = 0; i < FROZEN; i++)
     frozen[i] = i;
   for (size_t n = 0; n <= FROZEN; n++) {
     hv_lineage l = begun('a');

@@ -1,0 +1,379 @@
+/* Which replica is the swarm's (core/epoch/lineage.h); hivemind_c/averaging/marks.py and optim/lineage.py are its users. */
+#include "bind.h"
+
+#include "core/epoch/lineage.h"
+#include "net/identity.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- an env that only hashes ---- */
+
+static void env_sha256(hv_env *env, hv_span bytes, hv_hash *out) {
+  (void)env;
+  hv_identity_sha256(bytes, out);
+}
+
+static hv_env hashing(void) {
+  return (hv_env){.sha256 = env_sha256};
+}
+
+/* ---- members, words and marks ---- */
+
+/* Reads bytes of the size of a mark. False: they are something else, and no exception is set. */
+static int read_mark(PyObject *object, hv_mark *out) {
+  if (!object || !PyBytes_Check(object) || PyBytes_Size(object) != HV_MARK_SIZE)
+    return 0;
+  memcpy(out->bytes, PyBytes_AsString(object), HV_MARK_SIZE);
+  return 1;
+}
+
+static PyObject *mark_bytes(const hv_mark *mark) {
+  return PyBytes_FromStringAndSize((const char *)mark->bytes, HV_MARK_SIZE);
+}
+
+/* Reads [mark, rank], which may be a stranger's anything. False: it is no word, and no exception is set. */
+static int read_word(PyObject *object, hv_word *out) {
+  if (!(PyList_Check(object) || PyTuple_Check(object)) || PySequence_Size(object) != 2)
+    return 0;
+  PyObject *mark = PySequence_GetItem(object, 0), *rank = PySequence_GetItem(object, 1);
+  int good = read_mark(mark, &out->mark) && rank && PyLong_Check(rank) && !PyBool_Check(rank);
+  if (good) {
+    out->rank = PyLong_AsLongLong(rank);
+    good = !(out->rank == -1 && PyErr_Occurred()); /* of more than 64 bits */
+  }
+  PyErr_Clear();
+  Py_XDECREF(mark);
+  Py_XDECREF(rank);
+  return good;
+}
+
+/* Reads (peer, is_client, is_auxiliary, word). */
+static int read_member(bind_state *state, PyObject *object, hv_lineage_member *out) {
+  PyObject *peer, *word;
+  int is_client, is_auxiliary;
+  if (!PyArg_ParseTuple(object, "UppO", &peer, &is_client, &is_auxiliary, &word) || bind_peer(state, peer, &out->peer) < 0)
+    return -1;
+  out->is_client = (uint8_t)is_client;
+  out->is_auxiliary = (uint8_t)is_auxiliary;
+  out->has_word = (uint8_t)read_word(word, &out->word);
+  return 0;
+}
+
+typedef struct members {
+  hv_lineage_member *list;
+  size_t n;
+} members;
+
+/* Reads a sequence of members into memory that members_fini frees. -1: an exception is set. */
+static int members_init(bind_state *state, PyObject *sequence, members *out) {
+  Py_ssize_t n = PySequence_Size(sequence);
+  *out = (members){NULL, 0};
+  if (n < 0)
+    return -1;
+  out->list = hv_mem_array(state->mem, n ? (size_t)n : 1, sizeof *out->list);
+  if (!out->list) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (; out->n < (size_t)n; out->n++) {
+    PyObject *one = PySequence_GetItem(sequence, (Py_ssize_t)out->n);
+    out->list[out->n] = (hv_lineage_member){0};
+    int rc = !one ? -1 : PyTuple_Check(one) ? read_member(state, one, &out->list[out->n]) : -1;
+    if (one && rc < 0 && !PyErr_Occurred())
+      PyErr_SetString(PyExc_TypeError, "a member is a tuple (peer, is_client, is_auxiliary, word)");
+    Py_XDECREF(one);
+    if (rc < 0) {
+      hv_mem_free(out->list);
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static void members_fini(members *m) {
+  hv_mem_free(m->list);
+}
+
+static PyObject *right_peers(const hv_lineage_view *view, const members *m) {
+  PyObject *list = PyList_New(0);
+  for (size_t i = 0; list && i < m->n; i++) {
+    if (!hv_lineage_is_right(view, &m->list[i]))
+      continue;
+    PyObject *peer = bind_peer_text(&m->list[i].peer);
+    if (!peer || PyList_Append(list, peer) < 0)
+      Py_CLEAR(list);
+    Py_XDECREF(peer);
+  }
+  return list;
+}
+
+/* {peer: mark} of the members with a replica and a word. */
+static PyObject *marks_of(const members *m) {
+  PyObject *dict = PyDict_New();
+  for (size_t i = 0; dict && i < m->n; i++) {
+    if (m->list[i].is_auxiliary || !m->list[i].has_word)
+      continue;
+    PyObject *peer = bind_peer_text(&m->list[i].peer), *mark = mark_bytes(&m->list[i].word.mark);
+    if (!peer || !mark || PyDict_SetItem(dict, peer, mark) < 0)
+      Py_CLEAR(dict);
+    Py_XDECREF(peer);
+    Py_XDECREF(mark);
+  }
+  return dict;
+}
+
+static PyObject *view(PyObject *module, PyObject *sequence) {
+  members m;
+  if (members_init(PyModule_GetState(module), sequence, &m) < 0)
+    return NULL;
+  hv_lineage_view v = hv_lineage_view_of(m.list, m.n);
+  PyObject *result = Py_BuildValue("(NNNN)", v.any ? mark_bytes(&v.swarms) : Py_NewRef(Py_None), right_peers(&v, &m), marks_of(&m),
+                                   v.giver ? bind_peer_text(&v.giver->peer) : Py_NewRef(Py_None));
+  members_fini(&m);
+  return result;
+}
+
+static PyObject *ticket(PyObject *module, PyObject *args) {
+  unsigned long long epoch;
+  PyObject *sequence;
+  members m;
+  hv_env env = hashing();
+  uint8_t bytes[HV_MARK_SIZE];
+  if (!PyArg_ParseTuple(args, "O&O:lineage_ticket", bind_whole_number, &epoch, &sequence) ||
+      members_init(PyModule_GetState(module), sequence, &m) < 0)
+    return NULL;
+  hv_lineage_ticket(&env, epoch, m.list, m.n, bytes);
+  members_fini(&m);
+  return PyBytes_FromStringAndSize((const char *)bytes, sizeof bytes);
+}
+
+/* ---- the mark of this peer's replica ---- */
+
+typedef struct py_lineage {
+  PyObject_HEAD
+  hv_lineage lineage;
+} py_lineage;
+
+static PyObject *lineage_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  (void)args, (void)kwargs; /* those of the subclass */
+  py_lineage *self = (py_lineage *)PyType_GenericAlloc(type, 0);
+  if (self)
+    hv_lineage_init(&self->lineage);
+  return (PyObject *)self;
+}
+
+static hv_lineage *lineage_of(PyObject *object) {
+  return &((py_lineage *)object)->lineage;
+}
+
+/* Lets the subclass digest the state, if the mark is not known. -1: an exception is set. */
+static int ensure_known(PyObject *object) {
+  hv_lineage *l = lineage_of(object);
+  hv_mark digest;
+  if (l->is_known || !l->is_kept)
+    return 0;
+  PyObject *bytes = PyObject_CallMethod(object, "digest", NULL);
+  if (!bytes)
+    return -1;
+  int good = read_mark(bytes, &digest);
+  Py_DECREF(bytes);
+  if (!good) {
+    PyErr_Format(PyExc_ValueError, "digest() must return %d bytes", HV_MARK_SIZE);
+    return -1;
+  }
+  if (!l->is_known)
+    hv_lineage_begin(l, &digest);
+  return 0;
+}
+
+static PyObject *lineage_mark(PyObject *object, void *unused) {
+  (void)unused;
+  if (ensure_known(object) < 0)
+    return NULL;
+  return lineage_of(object)->is_kept ? mark_bytes(&lineage_of(object)->mark) : PyBytes_FromStringAndSize("", 0);
+}
+
+static PyObject *lineage_restart(PyObject *object, PyObject *args) {
+  PyObject *given = Py_None;
+  hv_mark mark;
+  if (!PyArg_ParseTuple(args, "|O:restart", &given))
+    return NULL;
+  hv_lineage_restart(lineage_of(object), read_mark(given, &mark) ? &mark : NULL);
+  Py_RETURN_NONE;
+}
+
+static PyObject *lineage_averaged(PyObject *object, PyObject *stamp) {
+  unsigned long long number;
+  hv_env env = hashing();
+  if (!bind_whole_number(stamp, &number) || ensure_known(object) < 0)
+    return NULL;
+  hv_lineage_averaged(lineage_of(object), &env, number);
+  Py_RETURN_NONE;
+}
+
+/* The numbers of a sequence, 8 bytes each, in memory that the caller frees with PyMem_Free. NULL: an exception is set. */
+static uint64_t *numbers_of(PyObject *sequence, size_t *out_n) {
+  Py_ssize_t n = PySequence_Size(sequence);
+  uint64_t *list = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof *list);
+  if (!list) {
+    if (n >= 0)
+      PyErr_NoMemory();
+    return NULL;
+  }
+  for (Py_ssize_t i = 0; i < n; i++) {
+    PyObject *item = PySequence_GetItem(sequence, i);
+    unsigned long long number = 0;
+    int good = item && bind_whole_number(item, &number);
+    Py_XDECREF(item);
+    if (!good) {
+      PyMem_Free(list);
+      return NULL;
+    }
+    list[i] = number;
+  }
+  *out_n = (size_t)n;
+  return list;
+}
+
+static PyObject *lineage_stepped(PyObject *object, PyObject *args) {
+  PyObject *stamps, *frozen;
+  unsigned long long samples;
+  hv_env env = hashing();
+  size_t n = 0, n_frozen = 0;
+  if (!PyArg_ParseTuple(args, "OOO&:stepped", &stamps, &frozen, bind_whole_number, &samples) || ensure_known(object) < 0)
+    return NULL;
+  uint64_t *first = numbers_of(stamps, &n), *second = first ? numbers_of(frozen, &n_frozen) : NULL;
+  if (second)
+    hv_lineage_stepped(lineage_of(object), &env, first, n, second, n_frozen, samples);
+  PyMem_Free(first);
+  PyMem_Free(second);
+  return second ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *lineage_stepped_alone(PyObject *object, PyObject *args) {
+  const char *text;
+  Py_ssize_t size;
+  unsigned long long epoch, samples;
+  hv_peer_id me;
+  hv_error err = {0};
+  hv_env env = hashing();
+  if (!PyArg_ParseTuple(args, "s#O&O&:stepped_alone", &text, &size, bind_whole_number, &epoch, bind_whole_number, &samples))
+    return NULL;
+  if (hv_peer_parse(hv_span_of(text, (size_t)size), &me, &err) != HV_OK) {
+    PyErr_SetString(PyExc_ValueError, err.text);
+    return NULL;
+  }
+  if (ensure_known(object) < 0)
+    return NULL;
+  hv_lineage_stepped_alone(lineage_of(object), &env, &me, epoch, samples);
+  Py_RETURN_NONE;
+}
+
+static PyObject *lineage_set_up(PyObject *object, PyObject *args) {
+  Py_buffer setup;
+  hv_env env = hashing();
+  if (!PyArg_ParseTuple(args, "y*:set_up", &setup))
+    return NULL;
+  int rc = ensure_known(object);
+  if (rc == 0)
+    hv_lineage_set_up(lineage_of(object), &env, hv_span_of(setup.buf, (size_t)setup.len));
+  PyBuffer_Release(&setup);
+  return rc == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *lineage_judge(PyObject *object, PyObject *swarms) {
+  hv_lineage_view v = {0};
+  v.any = (uint8_t)read_mark(swarms, &v.swarms);
+  if (v.any && ensure_known(object) < 0)
+    return NULL;
+  return PyBool_FromLong(hv_lineage_judge(lineage_of(object), &v));
+}
+
+static PyObject *lineage_is_left(PyObject *object, PyObject *ignored) {
+  (void)ignored;
+  hv_lineage_is_left(lineage_of(object));
+  Py_RETURN_NONE;
+}
+
+static PyObject *lineage_word(PyObject *object, PyObject *ignored) {
+  (void)ignored;
+  if (ensure_known(object) < 0)
+    return NULL;
+  hv_word word = hv_lineage_word(lineage_of(object));
+  return Py_BuildValue("[NL]", lineage_mark(object, NULL), (long long)word.rank);
+}
+
+static PyObject *lineage_digits(PyObject *object, PyObject *ignored) {
+  float digits[HV_MARK_DIGITS];
+  (void)ignored;
+  if (ensure_known(object) < 0)
+    return NULL;
+  hv_mark_digits(&lineage_of(object)->mark, digits);
+  PyObject *list = PyList_New(HV_MARK_DIGITS);
+  for (Py_ssize_t i = 0; list && i < HV_MARK_DIGITS; i++) {
+    PyObject *digit = PyFloat_FromDouble((double)digits[i]);
+    if (!digit || PyList_SetItem(list, i, digit) < 0)
+      Py_CLEAR(list);
+  }
+  return list;
+}
+
+static const PyMethodDef methods[] = {
+    {"restart", lineage_restart, METH_VARARGS, "restart(mark=None): the state is another one: of that mark, or of none."},
+    {"averaged", lineage_averaged, METH_O, "averaged(stamp): another average is in the state."},
+    {"stepped", lineage_stepped, METH_VARARGS, "stepped(stamps, frozen, samples): the optimizer stepped with averages."},
+    {"stepped_alone", lineage_stepped_alone, METH_VARARGS,
+     "stepped_alone(peer, epoch, samples): the optimizer stepped with this peer's own gradient."},
+    {"set_up", lineage_set_up, METH_VARARGS, "set_up(digest): the peer trains under another setup from here on."},
+    {"judge", lineage_judge, METH_O, "judge(swarms) -> whether this replica is the swarm's, by the mark of lineage_view()."},
+    {"is_left", lineage_is_left, METH_NOARGS, "This replica is not the swarm's any more."},
+    {"word", lineage_word, METH_NOARGS, "word() -> [mark, rank], for the others when a group forms."},
+    {"digits", lineage_digits, METH_NOARGS, "The mark as small numbers that can be averaged."},
+    {NULL, NULL, 0, NULL}};
+
+static PyObject *flag_get(PyObject *object, void *offset) {
+  return PyBool_FromLong(*((const uint8_t *)lineage_of(object) + (size_t)offset));
+}
+
+static int flag_set(PyObject *object, PyObject *value, void *offset) {
+  int on = value ? PyObject_IsTrue(value) : -1;
+  if (!value)
+    PyErr_SetString(PyExc_AttributeError, "this attribute cannot be deleted");
+  if (on >= 0)
+    *((uint8_t *)lineage_of(object) + (size_t)offset) = (uint8_t)on;
+  return on < 0 ? -1 : 0;
+}
+
+#define AT(field) (void *)offsetof(hv_lineage, field)
+
+static const PyGetSetDef attributes[] = {
+    {"mark", lineage_mark, NULL, "16 bytes; empty if replicas differ on purpose.", NULL},
+    {"kept", flag_get, flag_set, "False: replicas differ on purpose, and nobody asks.", AT(is_kept)},
+    {"is_wrong", flag_get, flag_set, "Another replica is the swarm's, until its state is loaded.", AT(is_wrong)},
+    {"is_reachable", flag_get, flag_set, "Joiners can download this replica from this peer.", AT(is_reachable)},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyMethodDef functions[] = {
+    {"lineage_view", view, METH_O,
+     "lineage_view(members) -> (mark of the swarm's replica or None, peers that have it, {peer: mark}, the giver or None)"},
+    {"lineage_ticket", ticket, METH_VARARGS, "lineage_ticket(epoch, members) -> the ticket of the giver's state"},
+    {NULL, NULL, 0, NULL}};
+
+int hv_py_lineage_init(PyObject *module) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, (void *)"The mark of a replica; a subclass has digest(), which digests the state as it is now."},
+      {Py_tp_new, (void *)lineage_new},
+      {Py_tp_methods, (void *)methods},
+      {Py_tp_getset, (void *)attributes},
+      {0, NULL}};
+  PyType_Spec spec = {.name = "_hivemind_c.Lineage",
+                      .basicsize = sizeof(py_lineage),
+                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+                      .slots = slots};
+  if (bind_type_add(module, &spec, "Lineage") < 0 || PyModule_AddIntConstant(module, "MARK_SIZE", HV_MARK_SIZE) < 0 ||
+      PyModule_AddIntConstant(module, "MARK_DIGITS", HV_MARK_DIGITS) < 0)
+    return -1;
+  return PyModule_AddFunctions(module, functions);
+}
