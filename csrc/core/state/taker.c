@@ -492,9 +492,9 @@ void hv_takers_refuse(hv_takers *takers, hv_span prefix) {
   turned(t);
 }
 
-const hv_peer_id *hv_takers_asked(const hv_takers *takers, hv_span prefix) {
+const hv_gift_request *hv_takers_request(const hv_takers *takers, hv_span prefix) {
   const taker *t = taker_of(takers, prefix);
-  return t && t->turn.is_asking ? &t->turn.giver : NULL;
+  return t && t->turn.is_asking ? &t->request : NULL;
 }
 
 /* ---- takes ---- */

@@ -68,7 +68,7 @@ hv_status hv_takers_met(hv_takers *takers, hv_span prefix, uint64_t epoch, const
 /* The state that came last is of no use: its giver is not asked again until all others gave nothing. */
 void hv_takers_refuse(hv_takers *takers, hv_span prefix);
 
-/* The trainer that is asked for states of this prefix. NULL: nobody. */
-const hv_peer_id *hv_takers_asked(const hv_takers *takers, hv_span prefix);
+/* The request for states of this prefix that stands. NULL: nobody is asked. */
+const hv_gift_request *hv_takers_request(const hv_takers *takers, hv_span prefix);
 
 #endif
