@@ -218,6 +218,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     return status;
   }
   hv_givers_init(&node->givers, env, node->dht, &node->peers);
+  node->givers.chunk_bytes = config->state.chunk_bytes;
   hv_takers_init(&node->takers, env, node->dht, &node->config.me);
   hv_allreduce_registry_init(&node->registry, env);
   node->registry.tier = tier;

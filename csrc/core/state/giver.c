@@ -374,7 +374,8 @@ hv_status hv_givers_give(hv_givers *givers, hv_gift_give *give, hv_error *err) {
   giving *g = hv_mem_zalloc(givers->env->mem, sizeof *g);
   if (!g)
     return hv_fail(err, HV_NOMEM, "cannot give the state: no memory; raise the memory limit");
-  status = hv_snapshot_new(givers->env, give->state.bytes, give->state.parts, 0, give->state.metadata, &snapshot, err);
+  status =
+      hv_snapshot_new(givers->env, give->state.bytes, give->state.parts, givers->chunk_bytes, give->state.metadata, &snapshot, err);
   if (status != HV_OK) {
     hv_mem_free(g);
     return status;

@@ -19,6 +19,7 @@ typedef struct hv_givers {
   hv_env *env;
   hv_dht *dht;
   hv_peers *peers;
+  uint32_t chunk_bytes;   /* as in hv_state_config */
   struct hv_giver *first; /* prefixes */
   size_t n;
   struct hv_giving *givings; /* states under way, and streams that close */
@@ -45,7 +46,7 @@ typedef struct hv_gift_give {
   uint8_t ticket[HV_GIFT_TICKET]; /* for these hubs */
 } hv_gift_give;
 
-/* All arguments are borrowed until fini. */
+/* All arguments are borrowed until fini. chunk_bytes may be set afterwards. */
 void hv_givers_init(hv_givers *givers, hv_env *env, hv_dht *dht, hv_peers *peers);
 /* Frees everything; only when the world has ended. */
 void hv_givers_fini(hv_givers *givers);
