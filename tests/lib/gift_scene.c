@@ -236,7 +236,7 @@ static void hub_runs(hv_command *command, void *core) {
   if (!hub->waits)
     hub_takes(scene, core);
   if (hub->met)
-    hv_takers_met(hv_node_takers(core), prefix(), hub->met_epoch, &hub->giver, 1, &hub->giver, hub->ticket);
+    hv_takers_met(hv_node_takers(core), prefix(), hub->met_epoch, &hub->giver, 1, &hub->giver, hub->ticket, NULL);
   hub->met = 0;
   uint64_t now = hv_sim_now(scene->s.swarm.sim);
   if (hub->followed_us && now - hub->followed_us < 1000000)

@@ -14,7 +14,7 @@ typedef struct hv_giver {
   hv_dht_op op;
   hv_gift_request request;
   uint64_t found_us;    /* when the request was found last; 0: there is none */
-  uint64_t least;       /* oldest epoch that was not given */
+  uint64_t least;       /* oldest epoch that a hub may still want of this peer */
   uint64_t rested_us;   /* when the next state may be sent */
   struct hv_giving *of; /* the gift under way; NULL: none */
   size_t key_size, prefix_size;
@@ -34,6 +34,7 @@ typedef struct hv_giving {
   hv_peer_id hubs[HV_GIFT_HUBS];
   size_t n_hubs, at;
   unsigned tries;
+  uint64_t every; /* epochs to the next state */
   uint8_t ticket[HV_GIFT_TICKET];
   phase phase;
   hv_stream *stream;
@@ -41,6 +42,7 @@ typedef struct hv_giving {
   hv_payload *ready; /* a piece that the stream has not taken yet */
   size_t next_piece; /* 0: the manifest; then the chunks */
   uint64_t begun_us;
+  int hashes; /* 1: give_hashed will be called */
   int received;
   hv_status failed; /* of this hub, or of an earlier one */
   char text[HV_MSG_TEXT_MAX + 1];
@@ -49,6 +51,7 @@ typedef struct hv_giving {
 /* ---- the end of a gift ---- */
 
 static void giving_free(giving *g) {
+  hv_snapshot_release(g->snapshot);
   g->givers->env->timer_clear(g->givers->env, &g->timer);
   *g->link = g->next;
   if (g->next)
@@ -57,7 +60,14 @@ static void giving_free(giving *g) {
   hv_mem_free(g);
 }
 
-/* Tells the program, and lets go of its memory. The struct goes when its stream has closed. */
+/* Nothing of it is under way any more. */
+static void giving_settle(giving *g) {
+  if (!g->of && !g->stream && !g->hashes)
+    giving_free(g);
+}
+
+/* Tells the program, and lets go of its memory. The struct goes when its stream has closed, and the pool has let go of the memory.
+ */
 static void giving_end(giving *g, hv_status status, const char *text) {
   hv_env *env = g->givers->env;
   hv_gift_give *give = g->give;
@@ -65,9 +75,10 @@ static void giving_end(giving *g, hv_status status, const char *text) {
     g->of->of = NULL;
   g->of = NULL;
   g->give = NULL;
-  hv_snapshot_stop(g->snapshot);
-  hv_snapshot_release(g->snapshot);
-  g->snapshot = NULL;
+  if (!g->hashes) {
+    hv_snapshot_release(g->snapshot);
+    g->snapshot = NULL;
+  }
   hv_payload_release(g->ready);
   g->ready = NULL;
   env->timer_clear(env, &g->timer);
@@ -75,8 +86,10 @@ static void giving_end(giving *g, hv_status status, const char *text) {
     env->stream_cancel(env, g->stream);
   if (give)
     give->state.done(&give->state, status, text);
-  if (!g->stream)
-    giving_free(g);
+  if (g->hashes)
+    hv_snapshot_quit(g->snapshot); /* give_hashed comes, now or later */
+  else
+    giving_settle(g);
 }
 
 static void set_failure(giving *g, hv_status status, hv_span text) {
@@ -94,6 +107,11 @@ static void set_failure_text(giving *g, hv_status status, const char *text) {
 /* ---- one hub ---- */
 
 static void give_open(giving *g);
+
+/* Nobody wants this state of this peer again. */
+static void give_settled(giving *g) {
+  g->of->least = g->snapshot->manifest.epoch + g->every;
+}
 
 static void give_next(giving *g) {
   g->tries = 0;
@@ -113,6 +131,8 @@ static void give_failed(giving *g, hv_status status, const char *text) {
     env->timer_set(env, &g->timer, HV_GIFT_AGAIN_MS * UINT64_C(1000));
     return;
   }
+  if (status == HV_TOO_LARGE || status == HV_INVALID || status == HV_UNSUPPORTED)
+    give_settled(g);
   hv_env_log(env, HV_LOG_INFO, "gift", "not_given", "could not send the state of epoch %llu to the hub %s: %s",
              (unsigned long long)g->snapshot->manifest.epoch, hv_peer_print(&g->hubs[g->at], id), g->text);
   give_next(g);
@@ -189,15 +209,16 @@ static void give_closed(hv_stream *stream, const hv_event *event) {
   hv_payload_release(g->ready);
   g->ready = NULL;
   if (!g->of) {
-    giving_free(g);
+    giving_settle(g);
     return;
   }
   env->timer_clear(env, &g->timer);
   uint64_t took = event->now_us - g->begun_us;
   g->of->rested_us = event->now_us + HV_GIFT_REST * took;
-  if (g->received)
+  if (g->received) {
+    give_settled(g);
     give_next(g);
-  else if (g->failed != HV_OK && g->text[0])
+  } else if (g->failed != HV_OK && g->text[0])
     give_failed(g, g->failed, g->text);
   else
     give_failed(g, event->status == HV_OK ? HV_CLOSED : event->status, event->text[0] ? event->text : "the hub ended the transfer");
@@ -250,7 +271,10 @@ static void give_open(giving *g) {
 
 static void give_hashed(void *arg, hv_status status) {
   giving *g = arg;
-  if (status != HV_OK)
+  g->hashes = 0;
+  if (!g->of)
+    giving_settle(g);
+  else if (status != HV_OK)
     giving_end(g, status, "cannot give the state: its digests could not be computed");
   else
     give_open(g);
@@ -385,8 +409,10 @@ hv_status hv_givers_give(hv_givers *givers, hv_gift_give *give, hv_error *err) {
   *g = (giving){.next = givers->givings, .link = &givers->givings, .givers = givers, .of = p, .give = give, .snapshot = snapshot};
   g->timer = (hv_timer){.fire = give_late, .owner = g};
   g->n_hubs = give->hubs ? give->n_hubs : 1;
+  g->every = !give->hubs && p->request.every ? p->request.every : 1;
   memcpy(g->hubs, give->hubs ? give->hubs : &p->request.hub, g->n_hubs * sizeof *g->hubs);
   memcpy(g->ticket, give->hubs ? give->ticket : p->request.ticket, sizeof g->ticket);
+  g->hashes = 1;
   if (hv_snapshot_hash(snapshot, give_hashed, g) != HV_OK) {
     hv_snapshot_release(snapshot);
     hv_mem_free(g);
@@ -398,7 +424,6 @@ hv_status hv_givers_give(hv_givers *givers, hv_gift_give *give, hv_error *err) {
   if (p->of)
     giving_end(p->of, HV_CANCELLED, "a newer state is given in its place");
   p->of = g;
-  p->least = give->state.epoch + (!give->hubs && p->request.every ? p->request.every : 1);
   return HV_OK;
 }
 
@@ -459,8 +484,9 @@ void hv_givers_fini(hv_givers *givers) {
   givers->stopping = 1;
   for (giving *g = givers->givings; g; g = g->next) {
     g->stream = NULL;
-    if (g->snapshot)
+    if (g->hashes)
       hv_snapshot_abandon(g->snapshot);
+    g->hashes = 0;
   }
   while (givers->first)
     giver_end(givers->first, HV_CLOSED, "the node has ended");

@@ -39,8 +39,8 @@ typedef struct hv_gift_arrival {
   hv_span *spans;      /* of the parts in the image */
   hv_payload bytes;    /* of the image, while the digests are made */
   int has_bytes;
-  hv_snapshot *snapshot; /* while has_bytes */
-  int has_snapshot;      /* 1: with a reference */
+  hv_snapshot *snapshot; /* of the bytes */
+  int hashes;            /* 1: `checked` will be called */
   int over;              /* `status` says how it ended; the memory may still be in use */
   hv_status status;
 } arrival;
@@ -103,7 +103,8 @@ static void arrival_let_go(arrival *a) {
       take->load.epoch = a->manifest.epoch;
       take->load.digest = a->gift.digest;
       memcpy(take->lineage, a->gift.lineage, sizeof take->lineage);
-      t->has_room = 0; /* until the program says otherwise */
+      t->has_room = 0; /* until the program says otherwise, as the next */
+      t->least = a->manifest.epoch + (t->every ? t->every : 1);
       hv_gift_turn_came(&t->turn, t->takers->env->now_us(t->takers->env), a->manifest.epoch);
       end_take(t, HV_OK, "");
     } else if (take && a->image)
@@ -118,8 +119,17 @@ static void arrival_let_go(arrival *a) {
 static void bytes_let_go(hv_payload *payload) {
   arrival *a = payload->owner;
   a->has_bytes = 0;
-  a->snapshot = NULL;
   arrival_let_go(a);
+}
+
+/* The last reference gives the bytes back, now or after the callback that we are in. */
+static void arrival_drop_snapshot(arrival *a) {
+  hv_snapshot *snapshot = a->snapshot;
+  a->snapshot = NULL;
+  if (snapshot)
+    hv_snapshot_release(snapshot);
+  else
+    arrival_let_go(a);
 }
 
 /* Ends an arrival. Its memory may be in use by the pool for a moment. */
@@ -139,13 +149,10 @@ static void arrival_end(arrival *a, hv_status status, const char *text) {
     say_no(env, a->stream, status, text);
   if (a->stream)
     env->timer_set(env, &a->timer, us(HV_GIFT_SILENCE_MS));
-  if (!a->has_bytes)
-    arrival_let_go(a);
-  else if (a->has_snapshot) {
-    a->has_snapshot = 0;
-    hv_snapshot_stop(a->snapshot);
-    hv_snapshot_release(a->snapshot); /* the last reference gives the bytes back */
-  }
+  if (a->hashes)
+    hv_snapshot_quit(a->snapshot); /* `checked` comes, now or later */
+  else
+    arrival_drop_snapshot(a);
 }
 
 static void arrival_fail(arrival *a, hv_status status, const char *text) {
@@ -159,7 +166,10 @@ static void arrival_fail(arrival *a, hv_status status, const char *text) {
 
 static void checked(void *arg, hv_status status) {
   arrival *a = arg;
-  if (status != HV_OK)
+  a->hashes = 0;
+  if (a->over)
+    arrival_drop_snapshot(a);
+  else if (status != HV_OK)
     arrival_fail(a, status, "its digests could not be computed");
   else if (memcmp(&a->snapshot->digest, &a->gift.digest, sizeof a->gift.digest) != 0)
     arrival_fail(a, HV_CORRUPT, "its bytes are not those that were announced");
@@ -187,11 +197,11 @@ static void arrival_check(arrival *a) {
     return;
   }
   hv_payload_release(&a->bytes); /* the snapshot keeps it */
-  a->has_snapshot = 1;
   a->snapshot->manifest.epoch = m->epoch;
   a->snapshot->manifest.state_hash = m->state_hash;
   env->timer_clear(env, &a->timer);
-  if (hv_snapshot_hash(a->snapshot, checked, a) != HV_OK)
+  a->hashes = hv_snapshot_hash(a->snapshot, checked, a) == HV_OK;
+  if (!a->hashes)
     arrival_fail(a, HV_NOMEM, "the hub has no memory to check it");
 }
 
@@ -292,7 +302,7 @@ static hv_status judge(const taker *t, const hv_stream *stream, const hv_msg_gif
   if (!t->take || t->cancelled || t->in || !t->has_room)
     return HV_BUSY;
   *text = "this hub has a newer state, or no run reaches that epoch";
-  if (gift->epoch < t->request.least || gift->epoch > HV_GIFT_EPOCH_MAX)
+  if (gift->epoch < t->request.least || gift->epoch < t->least || gift->epoch > HV_GIFT_EPOCH_MAX)
     return HV_INVALID;
   *text = "the state is larger than the hub's --memory allows";
   if (gift->size > t->take->load.size_max || gift->size > HV_MANIFEST_IMAGE_MAX || gift->manifest_size > HV_MANIFEST_BYTES_MAX)
@@ -474,10 +484,11 @@ hv_status hv_takers_follow(hv_takers *takers, hv_span prefix, const hv_gift_figu
 }
 
 hv_status hv_takers_met(hv_takers *takers, hv_span prefix, uint64_t epoch, const hv_peer_id *right, size_t n,
-                        const hv_peer_id *giver, const uint8_t ticket[HV_GIFT_TICKET]) {
-  taker *t = takers->stopping ? NULL : taker_of(takers, prefix);
-  if (!t)
-    return HV_NOT_FOUND;
+                        const hv_peer_id *giver, const uint8_t ticket[HV_GIFT_TICKET], hv_error *err) {
+  taker *t;
+  hv_status status = enter(takers, prefix, &t, err);
+  if (status != HV_OK)
+    return status;
   hv_gift_turn_met(&t->turn, takers->env->now_us(takers->env), epoch, right, n, giver);
   if (giver)
     begin_request(t, ticket, epoch + 1);
@@ -558,13 +569,13 @@ void hv_takers_fini(hv_takers *takers) {
     a->stream = NULL;
   for (arrival *a = takers->arrivals, *after; a; a = after) {
     after = a->next;
-    if (!a->has_bytes)
-      arrival_end(a, HV_CLOSED, "the node has ended");
-    else if (a->has_snapshot) {
+    if (a->hashes)
       hv_snapshot_abandon(a->snapshot);
+    a->hashes = 0;
+    if (a->over)
+      arrival_drop_snapshot(a);
+    else
       arrival_end(a, HV_CLOSED, "the node has ended");
-    } else
-      hv_snapshot_abandon(a->snapshot); /* its last reference is that of a job */
   }
   while (takers->arrivals)
     arrival_free(takers->arrivals);

@@ -61,10 +61,9 @@ void hv_takers_cancel(hv_takers *takers, hv_gift_take *take);
  * the next. figures.arrived and figures.lot are filled in here. HV_NOMEM, HV_TOO_LARGE, HV_INVALID, HV_CLOSED. */
 hv_status hv_takers_follow(hv_takers *takers, hv_span prefix, const hv_gift_figures *figures, uint64_t every, uint64_t size_max,
                            hv_error *err);
-/* The words of a round: as hv_gift_turn_met. The giver's state comes under this ticket. HV_NOT_FOUND: the prefix is not followed.
- */
+/* The words of a round: as hv_gift_turn_met. The giver's state comes under this ticket. Errors: as hv_takers_follow. */
 hv_status hv_takers_met(hv_takers *takers, hv_span prefix, uint64_t epoch, const hv_peer_id *right, size_t n,
-                        const hv_peer_id *giver, const uint8_t ticket[HV_GIFT_TICKET]);
+                        const hv_peer_id *giver, const uint8_t ticket[HV_GIFT_TICKET], hv_error *err);
 /* The state that came last is of no use: its giver is not asked again until all others gave nothing. */
 void hv_takers_refuse(hv_takers *takers, hv_span prefix);
 

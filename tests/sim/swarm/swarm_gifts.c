@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { JOINERS = 4, JOINER_S = 60, HUB_S = 150 };
+enum { JOINERS = 4, JOINER_S = 60, HUB_S = 150, TRIES = 4 };
 
 typedef struct room {
   swarm_run *run;
@@ -78,10 +78,14 @@ static void settle(room *r) {
       checker(r, &r->tries[i], 0);
     }
   state_try *last = &r->tries[0];
+  last->done = 0;
   size_t node = state_scene_add(&r->scene.s, STATE_HONEST, 1);
-  gift_scene_run(&r->scene, 5);
-  state_load(&r->scene.s, node, last, "run", JOINER_S * 1000);
-  state_finish(&r->scene.s, last, 1, JOINER_S + 10);
+  for (int i = 0; i < TRIES && !(last->done && last->status == HV_OK); i++) { /* as a program does, where messages are lost */
+    gift_scene_run(&r->scene, 5);
+    state_try_free(last);
+    state_load(&r->scene.s, node, last, "run", JOINER_S * 1000);
+    state_finish(&r->scene.s, last, 1, JOINER_S + 10);
+  }
   if (last->done && last->status == HV_OK && last->epoch < epoch)
     swarm_fail(run, "node %zu loaded epoch %llu, and the hub has %llu", node, (unsigned long long)last->epoch,
                (unsigned long long)epoch);
