@@ -193,6 +193,12 @@ PyObject *bind_state_load(PyObject *node, PyObject *args);
 PyObject *bind_state_look(PyObject *node, PyObject *args);
 PyObject *bind_state_await(PyObject *node, PyObject *args);
 PyObject *bind_state_want(PyObject *node, PyObject *args);
+PyObject *bind_gift_wait(PyObject *node, PyObject *args);
+PyObject *bind_gift_give(PyObject *node, PyObject *args);
+PyObject *bind_gift_take(PyObject *node, PyObject *args);
+PyObject *bind_gift_follow(PyObject *node, PyObject *args);
+PyObject *bind_gift_met(PyObject *node, PyObject *args);
+PyObject *bind_gift_refuse(PyObject *node, PyObject *args);
 
 /* ---- swarm keys and invitations, without a node (py_invite.c) ---- */
 

@@ -467,6 +467,21 @@ static const PyMethodDef methods[] = {
      "wants it. Cancel it to end that."},
     {"state_want", bind_state_want, METH_VARARGS,
      "state_want(prefix, number): asks the peers that give a state on demand; a future of the number under which they offer it."},
+    {"gift_wait", bind_gift_wait, METH_VARARGS,
+     "gift_wait(prefix): waits until a hub asks this peer for its state; a future of the oldest epoch that is of use."},
+    {"gift_give", bind_gift_give, METH_VARARGS,
+     "gift_give(prefix, epoch, metadata, parts, lineage, hubs, ticket): gives a state to these hubs, or without them to the one "
+     "that "
+     "asks; a future that is done when they have it."},
+    {"gift_take", bind_gift_take, METH_VARARGS,
+     "gift_take(prefix, size_max): waits for a state that a trainer gives; a future of what state_load gives."},
+    {"gift_follow", bind_gift_follow, METH_VARARGS,
+     "gift_follow(prefix, trainers, least, every, size_max, has_room): tells the node where the trainers of a run are, of which it "
+     "asks one for a state if it can dial none; a future of None."},
+    {"gift_met", bind_gift_met, METH_VARARGS,
+     "gift_met(prefix, epoch, right, giver, ticket): tells the node the words of a round; a future of None."},
+    {"gift_refuse", bind_gift_refuse, METH_VARARGS,
+     "gift_refuse(prefix): the state that came last is of no use; a future of None."},
     {"proof", node_proof, METH_NOARGS, "The proof that this node is a member of its closed swarm; empty: the swarm is open."},
     {"proved", node_proved, METH_VARARGS, "proved(proof, peer): how that peer is a member, if this is its proof; else ''."},
     {"denials", node_denials, METH_NOARGS, "(list, told): the denials that it knows, and how many peers took them from it."},

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+enum { TICKET = 16 };
+
 static bind_state *state_of(bind_node *self) {
   return PyType_GetModuleState(Py_TYPE(self));
 }
@@ -57,6 +59,12 @@ static const bind_future_kind await_kind = {
     .awaited = "a joiner that wants the state", .convert = number_of, .cancel_when_dropped = 1};
 static const bind_future_kind want_kind = {.awaited = "peers that give a state", .convert = number_of};
 static const bind_future_kind load_kind = {.awaited = "the swarm's state", .convert = loaded_tuple};
+static const bind_future_kind gift_wait_kind = {
+    .awaited = "a hub that asks for the state", .convert = number_of, .cancel_when_dropped = 1};
+static const bind_future_kind gift_kind = {.awaited = "a hub to take the state"};
+static const bind_future_kind take_kind = {
+    .awaited = "a state that a trainer gives", .convert = loaded_tuple, .cancel_when_dropped = 1};
+static const bind_future_kind follow_kind = {.awaited = "the node to follow a run"};
 
 /* ---- offer ---- */
 
@@ -160,6 +168,169 @@ PyObject *bind_state_offer(PyObject *object, PyObject *args) {
   if (!lent)
     return NULL;
   return status == HV_OK ? bind_node_future(self, &offer_kind, status, future) : offer_failed(self, status);
+}
+
+/* ---- gifts ---- */
+
+/* Peer IDs as text in a tuple. NULL with an exception set. */
+static hv_peer_id *peers_of(bind_node *self, PyObject *tuple, size_t *n) {
+  *n = (size_t)PyTuple_Size(tuple);
+  hv_peer_id *peers = hv_mem_array(state_of(self)->mem, *n + 1, sizeof *peers);
+  if (!peers)
+    PyErr_NoMemory();
+  for (size_t i = 0; peers && i < *n; i++)
+    if (bind_peer(state_of(self), PyTuple_GetItem(tuple, (Py_ssize_t)i), &peers[i]) < 0) {
+      hv_mem_free(peers);
+      return NULL;
+    }
+  return peers;
+}
+
+static int is_ticket(Py_ssize_t size) {
+  if (size != TICKET)
+    PyErr_Format(PyExc_ValueError, "a ticket must have %d bytes, not %zd", TICKET, size);
+  return size == TICKET;
+}
+
+PyObject *bind_gift_give(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  hv_hive_snapshot offer = {.epoch = 0};
+  Py_buffer prefix, metadata;
+  PyObject *tuple, *hubs = NULL;
+  unsigned long long epoch;
+  const char *lineage, *ticket = NULL;
+  Py_ssize_t lineage_size, ticket_size = 0;
+  hv_hive_state_part *parts = NULL;
+  hv_future *future = NULL;
+  hv_status status = HV_NOMEM;
+  size_t n_hubs = 0;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*Ky*O!y#|O!y#:gift_give", &prefix, &epoch, &metadata, &PyTuple_Type,
+                                                     &tuple, &lineage, &lineage_size, &PyTuple_Type, &hubs, &ticket, &ticket_size))
+    return NULL;
+  if (lineage_size == sizeof offer.lineage)
+    memcpy(offer.lineage, lineage, sizeof offer.lineage);
+  bind_bay_settle(self->bay);
+  hv_peer_id *ids = hubs && !is_ticket(ticket_size) ? NULL : hubs ? peers_of(self, hubs, &n_hubs) : NULL;
+  loans *lent = hubs && !ids ? NULL : lend_parts(self, tuple, &parts);
+  if (lent) {
+    offer.prefix = hv_span_of(prefix.buf, (size_t)prefix.len);
+    offer.metadata = hv_span_of(metadata.buf, (size_t)metadata.len);
+    offer.epoch = epoch;
+    offer.parts = parts;
+    offer.n_parts = lent->n;
+    Py_BEGIN_ALLOW_THREADS
+    status = hv_hive_gift_give(self->hive, &offer, ids, n_hubs, (const uint8_t *)ticket, all_back, lent, &future);
+    Py_END_ALLOW_THREADS
+    if (status != HV_OK)
+      release_all(lent);
+  }
+  hv_mem_free(ids);
+  hv_mem_free(parts);
+  PyBuffer_Release(&prefix);
+  PyBuffer_Release(&metadata);
+  if (!lent)
+    return NULL;
+  return status == HV_OK ? bind_node_future(self, &gift_kind, status, future) : offer_failed(self, status);
+}
+
+PyObject *bind_gift_take(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  unsigned long long size_max;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*K:gift_take", &prefix, &size_max))
+    return NULL;
+  hv_status status = hv_hive_gift_take(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), size_max, &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, &take_kind, status, future);
+}
+
+static PyObject *by_prefix(PyObject *object, PyObject *args, const char *format, const bind_future_kind *kind,
+                           hv_status (*begin)(hv_hive *, hv_span, hv_future **)) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, format, &prefix))
+    return NULL;
+  hv_status status = begin(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, kind, status, future);
+}
+
+PyObject *bind_gift_wait(PyObject *object, PyObject *args) {
+  return by_prefix(object, args, "y*:gift_wait", &gift_wait_kind, hv_hive_gift_wait);
+}
+
+PyObject *bind_gift_refuse(PyObject *object, PyObject *args) {
+  return by_prefix(object, args, "y*:gift_refuse", &follow_kind, hv_hive_gift_refuse);
+}
+
+/* (ID, is_client, epoch) of each. NULL with an exception set. */
+static hv_hive_trainer *trainers_of(bind_node *self, PyObject *tuple, size_t *n) {
+  *n = (size_t)PyTuple_Size(tuple);
+  hv_hive_trainer *trainers = hv_mem_array(state_of(self)->mem, *n + 1, sizeof *trainers);
+  if (!trainers)
+    PyErr_NoMemory();
+  for (size_t i = 0; trainers && i < *n; i++) {
+    PyObject *id;
+    unsigned long long epoch;
+    PyObject *one = PyTuple_GetItem(tuple, (Py_ssize_t)i);
+    if (!PyTuple_Check(one))
+      PyErr_SetString(PyExc_TypeError, "gift_follow: each trainer is a tuple (ID, is_client, epoch)");
+    if (!PyTuple_Check(one) || !PyArg_ParseTuple(one, "OpK:gift_follow", &id, &trainers[i].is_client, &epoch) ||
+        bind_peer(state_of(self), id, &trainers[i].id) < 0) {
+      hv_mem_free(trainers);
+      return NULL;
+    }
+    trainers[i].epoch = epoch;
+  }
+  return trainers;
+}
+
+PyObject *bind_gift_follow(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  PyObject *tuple;
+  unsigned long long least, every, size_max;
+  int has_room;
+  size_t n;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 ||
+      !PyArg_ParseTuple(args, "y*O!KKKp:gift_follow", &prefix, &PyTuple_Type, &tuple, &least, &every, &size_max, &has_room))
+    return NULL;
+  hv_hive_trainer *trainers = trainers_of(self, tuple, &n);
+  hv_status status = trainers ? hv_hive_gift_follow(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), trainers, n, least,
+                                                    every, size_max, has_room, &future)
+                              : HV_OK;
+  PyBuffer_Release(&prefix);
+  int ok = trainers != NULL;
+  hv_mem_free(trainers);
+  return ok ? bind_node_future(self, &follow_kind, status, future) : NULL;
+}
+
+PyObject *bind_gift_met(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  PyObject *tuple, *giver_text;
+  unsigned long long epoch;
+  const char *ticket;
+  Py_ssize_t ticket_size;
+  size_t n = 0;
+  hv_peer_id giver;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 ||
+      !PyArg_ParseTuple(args, "y*KO!Oy#:gift_met", &prefix, &epoch, &PyTuple_Type, &tuple, &giver_text, &ticket, &ticket_size))
+    return NULL;
+  int has_giver = giver_text != Py_None;
+  int fits = !has_giver || (is_ticket(ticket_size) && bind_peer(state_of(self), giver_text, &giver) >= 0);
+  hv_peer_id *right = fits ? peers_of(self, tuple, &n) : NULL;
+  hv_status status = right ? hv_hive_gift_met(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), epoch, right, n,
+                                              has_giver ? &giver : NULL, (const uint8_t *)ticket, &future)
+                           : HV_OK;
+  PyBuffer_Release(&prefix);
+  int ok = right != NULL;
+  hv_mem_free(right);
+  return ok ? bind_node_future(self, &follow_kind, status, future) : NULL;
 }
 
 /* ---- what stands already ---- */

@@ -69,6 +69,9 @@ typedef enum hv_msg_kind {
   HV_MSG_PRESENT,       /* stream, first: the sender only dials out, and lives as long as this stream (core/peers/presence.h) */
   HV_MSG_ENDED,         /* on that stream, or request and (empty) reply: peers whose stream ended */
   HV_MSG_DENIALS,       /* request: the sender's list of denials; reply: a newer one (core/peers/denials.h) */
+  HV_MSG_GIFT,          /* stream, first: a state that its sender gives to a hub (core/state/gift.h, also for those below) */
+  HV_MSG_GIFT_PIECE,    /* stream: the manifest or a chunk of that state, which is the payload */
+  HV_MSG_GIFT_TAKEN,    /* stream, back: the hub takes the state; and at the end: it has it whole */
   HV_MSG_KINDS
 } hv_msg_kind;
 
@@ -336,6 +339,29 @@ typedef struct hv_msg_state_wanted {
   uint64_t number; /* the epoch under which the state is to be offered; of a reply that names another: the one that would count */
 } hv_msg_state_wanted;
 
+#define HV_GIFT_TICKET 16  /* bytes */
+#define HV_GIFT_LINEAGE 16 /* bytes */
+
+typedef struct hv_msg_gift {
+  hv_span prefix;
+  uint8_t ticket[HV_GIFT_TICKET];
+  uint64_t epoch;
+  uint8_t lineage[HV_GIFT_LINEAGE]; /* zeros: not known */
+  uint64_t size;                    /* bytes of the image */
+  uint32_t manifest_size;
+  hv_hash digest; /* of the manifest */
+} hv_msg_gift;
+
+typedef struct hv_msg_gift_piece {
+  uint8_t manifest; /* 1: the payload is the manifest; 0: a chunk */
+  uint64_t offset;  /* of the chunk in the image */
+} hv_msg_gift_piece;
+
+typedef struct hv_msg_gift_taken {
+  uint8_t whole;  /* 1: all bytes came, and their digests are right */
+  uint64_t bytes; /* of the image that came */
+} hv_msg_gift_taken;
+
 typedef struct hv_msg {
   hv_msg_kind kind;
   union {
@@ -369,6 +395,9 @@ typedef struct hv_msg {
     hv_msg_present present;
     hv_msg_ended ended;
     hv_msg_denials denials;
+    hv_msg_gift gift;
+    hv_msg_gift_piece gift_piece;
+    hv_msg_gift_taken gift_taken;
   } u;
 } hv_msg;
 

@@ -17,6 +17,8 @@ struct hv_node {
   hv_parcels parcels;
   hv_dht *dht;
   hv_state *state;
+  hv_givers givers;
+  hv_takers takers;
   hv_allreduce_registry registry;
   hv_progress_registry progress;
   hv_match_registry matches;
@@ -92,6 +94,8 @@ static void peer_gone(void *arg, const hv_peer_id *id) {
   hv_node *node = arg;
   hv_dht_owner_ended(node->dht, id);
   hv_state_gone(node->state, id);
+  hv_givers_gone(&node->givers, id);
+  hv_takers_gone(&node->takers, id);
   hv_match_gone(&node->matches, id);
   hv_progress_gone(&node->progress, id);
   hv_allreduce_gone(&node->registry, id, UINT64_MAX);
@@ -213,6 +217,9 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     hv_mem_free(node);
     return status;
   }
+  hv_givers_init(&node->givers, env, node->dht, &node->peers);
+  node->givers.chunk_bytes = config->state.chunk_bytes;
+  hv_takers_init(&node->takers, env, node->dht, &node->config.me);
   hv_allreduce_registry_init(&node->registry, env);
   node->registry.tier = tier;
   node->registry.has_ended = has_ended;
@@ -243,6 +250,8 @@ void hv_node_free(hv_node *node) {
     return;
   node->env->tier = NULL;
   hv_progress_registry_fini(&node->progress);
+  hv_givers_fini(&node->givers);
+  hv_takers_fini(&node->takers);
   hv_state_free(node->state);
   hv_allreduce_registry_fini(&node->registry); /* lingering rounds read the averagers' runs */
   hv_averages_fini(&node->averages);
@@ -281,6 +290,14 @@ hv_allreduce_registry *hv_node_registry(hv_node *node) {
 
 hv_progress_registry *hv_node_progress(hv_node *node) {
   return &node->progress;
+}
+
+hv_givers *hv_node_givers(hv_node *node) {
+  return &node->givers;
+}
+
+hv_takers *hv_node_takers(hv_node *node) {
+  return &node->takers;
 }
 
 hv_averages *hv_node_averages(hv_node *node) {
@@ -369,6 +386,8 @@ static void stream_opened(hv_node *node, const hv_event *event) {
     hv_allreduce_opened(&node->registry, event);
   if (event->msg->kind == HV_MSG_STATE)
     hv_state_opened(node->state, event);
+  if (event->msg->kind == HV_MSG_GIFT)
+    hv_takers_opened(&node->takers, event);
   if (event->msg->kind == HV_MSG_PRESENT)
     hv_presence_opened(&node->presence, event);
   if (event->msg->kind == HV_MSG_JOIN)
@@ -463,6 +482,8 @@ void hv_node_step(void *self, const hv_event *event) {
     hv_presence_stop(&node->presence);
     hv_denials_stop(&node->denials);
     hv_progress_registry_fini(&node->progress);
+    hv_givers_stop(&node->givers);
+    hv_takers_stop(&node->takers);
     hv_state_stop(node->state);
     hv_averages_stop(&node->averages);
     hv_match_registry_stop(&node->matches);

@@ -16,7 +16,9 @@
 #include "core/peers/peers.h"
 #include "core/progress/progress.h"
 #include "core/reduce/allreduce.h"
+#include "core/state/giver.h"
 #include "core/state/state.h"
+#include "core/state/taker.h"
 
 typedef struct hv_node hv_node;
 
@@ -62,6 +64,8 @@ hv_dht *hv_node_dht(hv_node *node);
 hv_allreduce_registry *hv_node_registry(hv_node *node); /* where rounds of averaging begin */
 hv_progress_registry *hv_node_progress(hv_node *node);  /* where the trackers of runs are opened */
 hv_state *hv_node_state(hv_node *node);
+hv_givers *hv_node_givers(hv_node *node); /* states given to hubs */
+hv_takers *hv_node_takers(hv_node *node); /* states that this node takes as a hub */
 hv_averages *hv_node_averages(hv_node *node);
 hv_match_registry *hv_node_match_registry(hv_node *node); /* where groups form */
 const hv_peer_id *hv_node_id(const hv_node *node);

@@ -259,6 +259,40 @@ hv_status hv_hive_state_await(hv_hive *hive, hv_span prefix, uint64_t clock_ms, 
  * gives one on demand. HV_STATE: they do not agree. HV_UNREACHABLE: none could be asked. */
 hv_status hv_hive_state_want(hv_hive *hive, hv_span prefix, uint64_t number, hv_future **out);
 
+/* ---- states that trainers which only dial out give to hubs; the rules are in core/state/gift.h ---- */
+
+/* Looks for requests of hubs under this prefix, and waits until one asks this peer for its state. Result: 8 bytes, the oldest epoch
+ * that is of use, little endian. Give the state with hv_hive_gift_give, then call this again. Cancel the future to look no more.
+ * HV_EXISTS: another call waits. */
+hv_status hv_hive_gift_wait(hv_hive *hive, hv_span prefix, hv_future **out);
+/* Gives a state: to these hubs under this ticket (16 bytes) of a round, or, with n_hubs 0, to the hub that asks. priority and
+ * declare_ms are not used. Result, once all have it: nothing. HV_NOT_FOUND: no hub asks for such a state. HV_CANCELLED: a newer one
+ * came. Else: what kept a hub from it. The bytes are borrowed as those of hv_hive_state_offer. */
+hv_status hv_hive_gift_give(hv_hive *hive, const hv_hive_snapshot *given, const hv_peer_id *hubs, size_t n_hubs,
+                            const uint8_t *ticket, void (*done)(void *arg), void *arg, hv_future **out);
+/* Waits, as a hub, for the next state that a trainer gives. Result: as that of hv_hive_state_load; `peer` is the giver. HV_EXISTS:
+ * another call waits. */
+hv_status hv_hive_gift_take(hv_hive *hive, hv_span prefix, uint64_t size_max, hv_future **out);
+
+/* A trainer as it reports itself. */
+typedef struct hv_hive_trainer {
+  hv_peer_id id;
+  int is_client; /* 1: it only dials out */
+  uint64_t epoch;
+} hv_hive_trainer;
+
+/* What a hub knows of a run, told each second: then it asks one of the trainers for its state if it can dial none. least: the
+ * oldest epoch of use; every: epochs from one state to the next; size_max: most bytes of a state; has_room: whether one more fits.
+ */
+hv_status hv_hive_gift_follow(hv_hive *hive, hv_span prefix, const hv_hive_trainer *trainers, size_t n_trainers, uint64_t least,
+                              uint64_t every, uint64_t size_max, int has_room, hv_future **out);
+/* The words of a round that ended an epoch: the peers that have the swarm's replica. giver (NULL: nobody) gives its state under
+ * this ticket (16 bytes) because others of the group lack it. */
+hv_status hv_hive_gift_met(hv_hive *hive, hv_span prefix, uint64_t epoch, const hv_peer_id *right, size_t n_right,
+                           const hv_peer_id *giver, const uint8_t *ticket, hv_future **out);
+/* The state that came last is of no use: its giver is not asked again until all others gave nothing. */
+hv_status hv_hive_gift_refuse(hv_hive *hive, hv_span prefix, hv_future **out);
+
 /* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
 /* A contributor to a run: a program that trains and reports its samples. No function but hv_hive_progress_wait waits for the

@@ -144,6 +144,23 @@ SHAPE(ended);
 PAIR(denials, hv_msg_denials, Hv__Denials) = {BYTES(denials, list, HV_DENIALS_BYTES_MAX)};
 SHAPE(denials);
 
+PAIR(gift, hv_msg_gift, Hv__Gift) = {
+    BYTES(gift, prefix, HV_STATE_PREFIX_MAX),
+    EXACT(gift, ticket, uint8_t *),
+    U64(gift, epoch),
+    MAYBE(gift, lineage, uint8_t *),
+    U64(gift, size),
+    U32(gift, manifest_size),
+    EXACT(gift, digest, hv_hash),
+};
+SHAPE(gift);
+
+PAIR(gift_piece, hv_msg_gift_piece, Hv__GiftPiece) = {FLAG(gift_piece, manifest), U64(gift_piece, offset)};
+SHAPE(gift_piece);
+
+PAIR(gift_taken, hv_msg_gift_taken, Hv__GiftTaken) = {FLAG(gift_taken, whole), U64(gift_taken, bytes)};
+SHAPE(gift_taken);
+
 PAIR(join, hv_msg_join, Hv__Join) = {
     BYTES(join, key, HV_MATCH_KEY_MAX),
     BYTES(join, epoch, HV_MATCH_EPOCH_MAX),
@@ -262,6 +279,9 @@ static const struct kind {
     [HV_MSG_PRESENT] = {&present_shape, HV__ENVELOPE__KIND_PRESENT},
     [HV_MSG_ENDED] = {&ended_shape, HV__ENVELOPE__KIND_ENDED},
     [HV_MSG_DENIALS] = {&denials_shape, HV__ENVELOPE__KIND_DENIALS},
+    [HV_MSG_GIFT] = {&gift_shape, HV__ENVELOPE__KIND_GIFT},
+    [HV_MSG_GIFT_PIECE] = {&gift_piece_shape, HV__ENVELOPE__KIND_GIFT_PIECE},
+    [HV_MSG_GIFT_TAKEN] = {&gift_taken_shape, HV__ENVELOPE__KIND_GIFT_TAKEN},
 };
 
 #endif

@@ -210,6 +210,33 @@ class Node:
     ) -> Future[int]: ...
     def state_await(self, prefix: bytes, clock_ms: int, /) -> Future[int]: ...
     def state_want(self, prefix: bytes, number: int, /) -> Future[int]: ...
+    def gift_wait(self, prefix: bytes, /) -> Future[int]: ...
+    def gift_give(
+        self,
+        prefix: bytes,
+        epoch: int,
+        metadata: bytes,
+        parts: tuple,
+        lineage: bytes,
+        hubs: Tuple[str, ...] = ...,
+        ticket: bytes = ...,
+        /,
+    ) -> Future[None]: ...
+    def gift_take(self, prefix: bytes, size_max: int, /) -> Future[tuple]: ...
+    def gift_follow(
+        self,
+        prefix: bytes,
+        trainers: Tuple[Tuple[str, bool, int], ...],
+        least: int,
+        every: int,
+        size_max: int,
+        has_room: bool,
+        /,
+    ) -> Future[None]: ...
+    def gift_met(
+        self, prefix: bytes, epoch: int, right: Tuple[str, ...], giver: Optional[str], ticket: bytes, /
+    ) -> Future[None]: ...
+    def gift_refuse(self, prefix: bytes, /) -> Future[None]: ...
     def take_log(self) -> Optional[Tuple[int, str, str, str]]: ...
 
 class Averager:

@@ -215,6 +215,22 @@ void msgs_random(check_rng *rng, hv_msg_kind kind, msgs_sample *s) {
   case HV_MSG_STATE_WANTED:
     s->msg.u.state_wanted = (hv_msg_state_wanted){random_span(rng, s, HV_STATE_PREFIX_MAX), check_random(rng) >> below(rng, 64)};
     break;
+  case HV_MSG_GIFT:
+    s->msg.u.gift = (hv_msg_gift){.prefix = random_span(rng, s, HV_STATE_PREFIX_MAX),
+                                  .epoch = check_random(rng) >> below(rng, 64),
+                                  .size = check_random(rng) >> below(rng, 64),
+                                  .manifest_size = (uint32_t)check_random(rng) >> below(rng, 32)};
+    random_bytes(rng, s->msg.u.gift.ticket, sizeof s->msg.u.gift.ticket);
+    random_bytes(rng, &s->msg.u.gift.digest, sizeof s->msg.u.gift.digest);
+    if (below(rng, 2))
+      random_bytes(rng, s->msg.u.gift.lineage, sizeof s->msg.u.gift.lineage);
+    break;
+  case HV_MSG_GIFT_PIECE:
+    s->msg.u.gift_piece = (hv_msg_gift_piece){(uint8_t)below(rng, 2), check_random(rng) >> below(rng, 64)};
+    break;
+  case HV_MSG_GIFT_TAKEN:
+    s->msg.u.gift_taken = (hv_msg_gift_taken){(uint8_t)below(rng, 2), check_random(rng) >> below(rng, 64)};
+    break;
   case HV_MSG_NEWS:
     s->msg.u.news = (hv_msg_news){(uint8_t)below(rng, HV_NEWS_COUNT), (uint32_t)check_random(rng), (uint32_t)check_random(rng),
                                   random_span(rng, s, HV_CHUNK_FROM_MAX), check_random(rng)};
@@ -412,6 +428,23 @@ void msgs_assert_same(const hv_msg *a, const hv_msg *b) {
       assert_int_equal(a->u.ended.peers[i].life, b->u.ended.peers[i].life);
       assert_int_equal(a->u.ended.peers[i].ago_ms, b->u.ended.peers[i].ago_ms);
     }
+    break;
+  case HV_MSG_GIFT:
+    assert_same_span(a->u.gift.prefix, b->u.gift.prefix);
+    assert_memory_equal(a->u.gift.ticket, b->u.gift.ticket, HV_GIFT_TICKET);
+    assert_int_equal(a->u.gift.epoch, b->u.gift.epoch);
+    assert_memory_equal(a->u.gift.lineage, b->u.gift.lineage, HV_GIFT_LINEAGE);
+    assert_int_equal(a->u.gift.size, b->u.gift.size);
+    assert_int_equal(a->u.gift.manifest_size, b->u.gift.manifest_size);
+    assert_memory_equal(&a->u.gift.digest, &b->u.gift.digest, sizeof a->u.gift.digest);
+    break;
+  case HV_MSG_GIFT_PIECE:
+    assert_int_equal(a->u.gift_piece.manifest, b->u.gift_piece.manifest);
+    assert_int_equal(a->u.gift_piece.offset, b->u.gift_piece.offset);
+    break;
+  case HV_MSG_GIFT_TAKEN:
+    assert_int_equal(a->u.gift_taken.whole, b->u.gift_taken.whole);
+    assert_int_equal(a->u.gift_taken.bytes, b->u.gift_taken.bytes);
     break;
   case HV_MSG_STATE_WANTED:
     assert_same_span(a->u.state_wanted.prefix, b->u.state_wanted.prefix);

@@ -503,6 +503,7 @@ void hv_loader_cancel(hv_loader *l) {
 }
 
 void hv_loader_free(hv_loader *l) {
+  check_forget(l);
   if (!l->reported) {
     load_end(l, HV_CLOSED, "cannot load the state: the node ended first");
     l->n_jobs = 0;

@@ -3,7 +3,8 @@
 #include <string.h>
 
 /* Something that came, on its way through the pool. */
-typedef struct check {
+typedef struct load_check {
+  struct load_check *next, **link; /* in the loader's list */
   hv_loader *loader;
   load_donor *from;
   uint32_t chunk;
@@ -26,8 +27,11 @@ static check *check_begin(hv_loader *l, load_donor *from, uint32_t chunk, hv_pay
     l->on->end(l, HV_NOMEM, "cannot load the state: no memory; raise the memory limit");
     return NULL;
   }
-  *c = (check){
-      .loader = l, .from = from, .chunk = chunk, .payload = payload ? hv_payload_keep(payload) : NULL, .bytes = bytes, .size = own};
+  *c = (check){.loader = l, .from = from, .chunk = chunk, .bytes = bytes, .size = own, .next = l->checks, .link = &l->checks};
+  c->payload = payload ? hv_payload_keep(payload) : NULL;
+  if (c->next)
+    c->next->link = &c->next;
+  l->checks = c;
   return c;
 }
 
@@ -39,9 +43,17 @@ static void check_start(check *c, void (*run)(hv_job *), void (*done)(hv_job *, 
 
 static void check_end(check *c) {
   c->loader->n_jobs--;
+  *c->link = c->next;
+  if (c->next)
+    c->next->link = c->link;
   hv_payload_release(c->payload);
   hv_mem_free(c->bytes);
   hv_mem_free(c);
+}
+
+void check_forget(hv_loader *l) {
+  while (l->checks)
+    check_end(l->checks);
 }
 
 void check_give_back(hv_loader *l, uint32_t chunk) {

@@ -124,7 +124,8 @@ struct hv_loader {
   hv_hash *found;  /* the digests of the chunks that arrived */
   uint32_t low;    /* no chunk before it is CHUNK_TODO */
   uint32_t n_todo, n_done;
-  size_t n_jobs; /* on the pool */
+  size_t n_jobs;             /* on the pool */
+  struct load_check *checks; /* of these jobs */
   hv_state_seen seen;
 
   /* the result */
@@ -173,5 +174,7 @@ void check_give_back(hv_loader *l, uint32_t chunk);
 void check_manifest(load_donor *d, hv_payload *payload);
 /* Checks the bytes of a chunk, and decodes it into the image. */
 void check_chunk(load_donor *d, uint32_t chunk, hv_payload *payload);
+/* Frees the checks whose jobs have not returned, when the world has ended. */
+void check_forget(hv_loader *l);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct hv_snapshot_hashing {
   hv_job job;
   hv_timer pause;
   uint64_t began_us;
-  int working;
+  int working, quits; /* quits: it ends after this step */
 } hashing;
 
 /* ---- bytes of chunks ---- */
@@ -206,7 +206,7 @@ static void worked(hv_job *job, const hv_event *event) {
   hv_env *env = h->snapshot->env;
   int over = 0;
   h->working = 0;
-  hv_status status = event->status != HV_OK ? event->status : h->status;
+  hv_status status = h->quits ? HV_CANCELLED : event->status != HV_OK ? event->status : h->status;
   if (status == HV_OK && h->done)
     status = advance(h, &over);
   if (status != HV_OK || over || !h->done) {
@@ -258,6 +258,15 @@ void hv_snapshot_stop(hv_snapshot *s) {
   if (!h)
     return;
   h->done = NULL;
+  if (!h->working)
+    hashing_end(h, HV_CANCELLED);
+}
+
+void hv_snapshot_quit(hv_snapshot *s) {
+  hashing *h = s->hashing;
+  if (!h)
+    return;
+  h->quits = 1;
   if (!h->working)
     hashing_end(h, HV_CANCELLED);
 }

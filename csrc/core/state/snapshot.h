@@ -37,6 +37,8 @@ typedef void hv_snapshot_hashed(void *arg, hv_status status);
 hv_status hv_snapshot_hash(hv_snapshot *snapshot, hv_snapshot_hashed *done, void *arg);
 /* Stops the hashing: `done` is not called. A job under way ends by itself. */
 void hv_snapshot_stop(hv_snapshot *snapshot);
+/* Ends the hashing early: `done` gets HV_CANCELLED, within this call or when the job under way has ended. */
+void hv_snapshot_quit(hv_snapshot *snapshot);
 /* Frees the hashing after the world has ended, if its last job did not return. */
 void hv_snapshot_abandon(hv_snapshot *snapshot);
 

@@ -46,6 +46,23 @@ struct hv_hive_op {
     hv_state_load state_load;
     hv_state_wait state_wait;
     hv_state_want state_want;
+    hv_gift_wait gift_wait;
+    hv_gift_give gift_give;
+    hv_gift_take gift_take;
+    struct {
+      hv_span prefix;
+      hv_gift_figures figures; /* trainers: in `block` */
+      uint64_t every, size_max;
+    } gift_follow;
+    struct {
+      hv_span prefix;
+      uint64_t epoch;
+      const hv_peer_id *right; /* in `block` */
+      size_t n_right;
+      int has_giver;
+      hv_peer_id giver;
+      uint8_t ticket[HV_GIFT_TICKET];
+    } gift_met;
     struct {
       hv_span prefix;
       int at_once;

@@ -1,4 +1,5 @@
-/* The hive's states: what the program offers to joiners, and gets as one (contract in hivemind_c.h). */
+/* The hive's states: what the program offers to joiners, gets as one, gives to a hub, and takes as a hub (contract in
+ * hivemind_c.h). */
 #include "net/hive/hive_inner.h"
 
 #include <string.h>
@@ -71,8 +72,7 @@ static void start_offer(hv_hive_op *o, hv_node *node) {
 }
 
 /* Copies the parts' kinds, the prefix and the metadata behind each other into o->bytes. 0: no memory. */
-static int copy_offer(hv_hive_op *o, const hv_hive_snapshot *given) {
-  hv_state_offer *offer = &o->u.state_offer;
+static int copy_offer(hv_hive_op *o, const hv_hive_snapshot *given, hv_state_offer *offer) {
   size_t kinds = given->n_parts * sizeof *offer->parts;
   o->bytes = hv_mem_zalloc(hv_hive_mem(o->hive), kinds + given->prefix.size + given->metadata.size + 1);
   if (!o->bytes)
@@ -96,29 +96,40 @@ static int copy_offer(hv_hive_op *o, const hv_hive_snapshot *given) {
   return 1;
 }
 
-hv_status hv_hive_state_offer(hv_hive *hive, const hv_hive_snapshot *given, void (*done)(void *arg), void *arg, hv_future **out) {
-  if (hv_hive_usable(hive) != HV_OK)
-    return HV_FORKED;
-  if (given->n_parts > HV_MANIFEST_PARTS_MAX || given->metadata.size > HV_MANIFEST_METADATA_MAX ||
-      given->prefix.size > HV_STATE_PREFIX_MAX)
-    return HV_TOO_LARGE;
-  hv_hive_op *o = hv_hive_new_op(hive, start_offer);
-  if (!o)
-    return HV_NOMEM;
-  o->payload = borrow_parts(hv_hive_mem(hive), given->parts, given->n_parts);
-  if (!o->payload || !copy_offer(o, given)) {
+/* Takes the program's parts and submits an operation on them; `offer` is its own. */
+static hv_status submit_parts(hv_hive_op *o, const hv_hive_snapshot *given, hv_state_offer *offer, void (*done)(void *arg),
+                              void *arg, hv_future **out) {
+  o->payload = borrow_parts(hv_hive_mem(o->hive), given->parts, given->n_parts);
+  if (!o->payload || !copy_offer(o, given, offer)) {
     hv_hive_free_op(o);
     return HV_NOMEM;
   }
   lent_parts *lent = (lent_parts *)hv_payload_keep(o->payload);
   lent->done = done;
   lent->arg = arg;
-  o->u.state_offer.bytes = o->payload;
+  offer->bytes = o->payload;
   hv_status status = hv_hive_submit(o, out);
   if (status != HV_OK)
     lent->done = NULL; /* not accepted: the program still has its bytes, and is not told */
   hv_payload_release(&lent->payload);
   return status;
+}
+
+static hv_status check_snapshot(hv_hive *hive, const hv_hive_snapshot *given) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  return given->n_parts > HV_MANIFEST_PARTS_MAX || given->metadata.size > HV_MANIFEST_METADATA_MAX ||
+                 given->prefix.size > HV_STATE_PREFIX_MAX
+             ? HV_TOO_LARGE
+             : HV_OK;
+}
+
+hv_status hv_hive_state_offer(hv_hive *hive, const hv_hive_snapshot *given, void (*done)(void *arg), void *arg, hv_future **out) {
+  hv_status status = check_snapshot(hive, given);
+  hv_hive_op *o = status == HV_OK ? hv_hive_new_op(hive, start_offer) : NULL;
+  if (status != HV_OK)
+    return status;
+  return o ? submit_parts(o, given, &o->u.state_offer, done, arg, out) : HV_NOMEM;
 }
 
 /* ---- what stands already ---- */
@@ -171,6 +182,11 @@ static size_t aligned(size_t size) {
 /* One block for the program: an hv_hive_state, its parts, the metadata, and then the image. */
 static uint8_t *make_room(hv_state_load *load, const hv_manifest *m) {
   hv_hive_op *o = load->owner;
+  if (!m) { /* a gift that broke off */
+    hv_mem_free(o->block);
+    o->block = NULL;
+    return NULL;
+  }
   size_t head = aligned(sizeof(hv_hive_state) + m->n_parts * sizeof(hv_hive_state_part) + m->metadata.size);
   hv_mem_free(o->block);
   o->block = hv_mem_aligned(hv_hive_mem(o->hive), head + (size_t)m->image + 1);
@@ -331,4 +347,177 @@ hv_status hv_hive_state_want(hv_hive *hive, hv_span prefix, uint64_t number, hv_
     return HV_NOMEM;
   o->u.state_want = (hv_state_want){.prefix = prefix, .number = number};
   return hv_hive_submit(o, out);
+}
+
+/* ---- gifts ---- */
+
+static void gift_wait_over(hv_gift_wait *wait, hv_status status, const char *text) {
+  finish_with_number(wait->owner, status, wait->least, text);
+}
+
+static void cancel_gift_wait(hv_hive_op *o, hv_node *node) {
+  hv_givers_wait_end(hv_node_givers(node), o->u.gift_wait.prefix);
+}
+
+static void start_gift_wait(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  o->u.gift_wait.done = gift_wait_over;
+  o->u.gift_wait.owner = o;
+  o->cancel = cancel_gift_wait;
+  hv_status status = hv_givers_wait(hv_node_givers(node), &o->u.gift_wait, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+}
+
+hv_status hv_hive_gift_wait(hv_hive *hive, hv_span prefix, hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start_gift_wait, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  o->u.gift_wait = (hv_gift_wait){.prefix = prefix};
+  return hv_hive_submit(o, out);
+}
+
+static void gift_over(hv_state_offer *offer, hv_status status, const char *text) {
+  hv_hive_op *o = offer->owner;
+  if (status == HV_OK) {
+    hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
+    hv_hive_free_op(o);
+  } else
+    hv_hive_fail_op(o, status, text);
+}
+
+static void start_gift(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  o->u.gift_give.state.done = gift_over;
+  o->u.gift_give.state.owner = o;
+  o->cancel = not_cancelled;
+  hv_status status = hv_givers_give(hv_node_givers(node), &o->u.gift_give, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+}
+
+hv_status hv_hive_gift_give(hv_hive *hive, const hv_hive_snapshot *given, const hv_peer_id *hubs, size_t n_hubs,
+                            const uint8_t *ticket, void (*done)(void *arg), void *arg, hv_future **out) {
+  hv_status status = check_snapshot(hive, given);
+  if (status != HV_OK || n_hubs > HV_GIFT_HUBS)
+    return status != HV_OK ? status : HV_INVALID;
+  hv_hive_op *o = hv_hive_new_op(hive, start_gift);
+  if (!o)
+    return HV_NOMEM;
+  o->block = n_hubs ? hv_mem_array(hv_hive_mem(hive), n_hubs, sizeof *hubs) : NULL;
+  if (n_hubs && !o->block) {
+    hv_hive_free_op(o);
+    return HV_NOMEM;
+  }
+  o->u.gift_give = (hv_gift_give){.hubs = o->block, .n_hubs = n_hubs};
+  if (n_hubs) {
+    memcpy(o->block, hubs, n_hubs * sizeof *hubs);
+    memcpy(o->u.gift_give.ticket, ticket, HV_GIFT_TICKET);
+  }
+  return submit_parts(o, given, &o->u.gift_give.state, done, arg, out);
+}
+
+static void cancel_take(hv_hive_op *o, hv_node *node) {
+  hv_takers_cancel(hv_node_takers(node), &o->u.gift_take);
+}
+
+static void start_take(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  o->u.gift_take.load.done = load_over;
+  o->u.gift_take.load.room = make_room;
+  o->u.gift_take.load.owner = o;
+  o->cancel = cancel_take;
+  hv_status status = hv_takers_take(hv_node_takers(node), &o->u.gift_take, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+}
+
+hv_status hv_hive_gift_take(hv_hive *hive, hv_span prefix, uint64_t size_max, hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start_take, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  o->u.gift_take = (hv_gift_take){.load = {.prefix = prefix, .size_max = size_max}};
+  return hv_hive_submit(o, out);
+}
+
+static void start_follow(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  hv_status status = hv_takers_follow(hv_node_takers(node), o->u.gift_follow.prefix, &o->u.gift_follow.figures,
+                                      o->u.gift_follow.every, o->u.gift_follow.size_max, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+  else
+    over_at_once(o, HV_OK);
+}
+
+hv_status hv_hive_gift_follow(hv_hive *hive, hv_span prefix, const hv_hive_trainer *trainers, size_t n_trainers, uint64_t least,
+                              uint64_t every, uint64_t size_max, int has_room, hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start_follow, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  hv_gift_trainer *copies = hv_mem_array(hv_hive_mem(hive), n_trainers + 1, sizeof *copies);
+  o->block = copies;
+  if (!copies) {
+    hv_hive_free_op(o);
+    return HV_NOMEM;
+  }
+  for (size_t i = 0; i < n_trainers; i++)
+    copies[i] = (hv_gift_trainer){trainers[i].id, trainers[i].is_client, trainers[i].epoch};
+  o->u.gift_follow.prefix = prefix;
+  o->u.gift_follow.figures = (hv_gift_figures){.trainers = copies, .n_trainers = n_trainers, .least = least, .has_room = has_room};
+  o->u.gift_follow.every = every;
+  o->u.gift_follow.size_max = size_max;
+  return hv_hive_submit(o, out);
+}
+
+static void start_met(hv_hive_op *o, hv_node *node) {
+  hv_error why = {0};
+  hv_status status =
+      hv_takers_met(hv_node_takers(node), o->u.gift_met.prefix, o->u.gift_met.epoch, o->u.gift_met.right, o->u.gift_met.n_right,
+                    o->u.gift_met.has_giver ? &o->u.gift_met.giver : NULL, o->u.gift_met.ticket, &why);
+  if (status != HV_OK)
+    hv_hive_fail_op(o, status, why.text);
+  else
+    over_at_once(o, HV_OK);
+}
+
+hv_status hv_hive_gift_met(hv_hive *hive, hv_span prefix, uint64_t epoch, const hv_peer_id *right, size_t n_right,
+                           const hv_peer_id *giver, const uint8_t *ticket, hv_future **out) {
+  if (hv_hive_usable(hive) != HV_OK)
+    return HV_FORKED;
+  hv_hive_op *o = new_prefix_op(hive, start_met, &prefix);
+  if (!o)
+    return HV_NOMEM;
+  o->block = hv_mem_array(hv_hive_mem(hive), n_right + 1, sizeof *right);
+  if (!o->block) {
+    hv_hive_free_op(o);
+    return HV_NOMEM;
+  }
+  if (n_right)
+    memcpy(o->block, right, n_right * sizeof *right);
+  o->u.gift_met.prefix = prefix;
+  o->u.gift_met.epoch = epoch;
+  o->u.gift_met.right = o->block;
+  o->u.gift_met.n_right = n_right;
+  o->u.gift_met.has_giver = giver != NULL;
+  if (giver) {
+    o->u.gift_met.giver = *giver;
+    memcpy(o->u.gift_met.ticket, ticket, HV_GIFT_TICKET);
+  }
+  return hv_hive_submit(o, out);
+}
+
+static void start_refuse(hv_hive_op *o, hv_node *node) {
+  hv_takers_refuse(hv_node_takers(node), o->u.state_change.prefix);
+  over_at_once(o, HV_OK);
+}
+
+hv_status hv_hive_gift_refuse(hv_hive *hive, hv_span prefix, hv_future **out) {
+  return change(hive, prefix, start_refuse, 0, 0, out);
 }

@@ -96,6 +96,27 @@ class StateSharing:
         )
         return future.result() if wait else future
 
+    def give(
+        self,
+        node: Any,
+        image: Image,
+        lineage: bytes = b"",
+        hubs: Tuple[str, ...] = (),
+        ticket: bytes = b"",
+    ) -> Future:
+        """Gives a state to hubs that cannot ask for it as joiners do. Returns a future of the end.
+
+        Args:
+            node: The core's node of a trainer that only dials out.
+            image: The result of image(). Its memory must not change before the end.
+            lineage: As in offer().
+            hubs: IDs of hubs that expect it under this ticket. (): the hub that has asked.
+            ticket: The ticket.
+        """
+        parts = tuple((part, *kind) for part, kind in zip(image.parts, image.kinds))
+        expected = (hubs, ticket) if hubs else ()
+        return node.gift_give(self._key, image.epoch, image.metadata, parts, lineage, *expected)
+
     def image(
         self,
         epoch: int,

@@ -77,6 +77,14 @@ class StateExchange:
             epoch, tensors, metadata, infos=infos, wait=wait, lineage=lineage, n_own=self._n_own
         )
 
+    def _give_state(
+        self: "DecentralizedAverager", node: Any, epoch: int, hubs: Tuple[str, ...] = (), ticket: bytes = b""
+    ) -> "Future[None]":
+        """Gives the result of get_current_state() to hubs, as StateSharing.give() does."""
+        (metadata, tensors, infos), sharing = self._make_state(), self._shared()
+        image = sharing.image(epoch, tensors, metadata, infos, self._n_own)
+        return sharing.give(node, image, self._state_lineage(), hubs, ticket)
+
     @property
     def shares_on_demand(self) -> bool:
         """True while joining peers get the state as it is when they ask, which ends with the first share_state()."""

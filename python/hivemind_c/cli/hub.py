@@ -15,7 +15,6 @@ from hivemind_c import HivemindError, __version__, _invitation
 from hivemind_c.cli.dht import add_credentials, set_up_logs, tell
 from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
-from hivemind_c.hub.receiver import Receiver
 from hivemind_c.hub.run import HubOptions, HubRun
 from hivemind_c.hub.sizes import budget_of, parse_bytes
 from hivemind_c.monitor.gather import Gatherer
@@ -152,7 +151,6 @@ class Service:
             words = list(filter(None, (self._dht.invitation_to_print("hub"), self.join)))
             tell(" ".join(words))
             tell("\n".join(f"%env {word}" for word in words))  # the same for a cell of a notebook
-            self._receiver = Receiver(self._dht)
             for number, run_id in enumerate(options.run_id):
                 self._add(run_id, number, shared)
         except BaseException:
@@ -161,7 +159,7 @@ class Service:
         logger.info("this hub can serve %s", budget.in_words())
 
     def _add(self, run_id: str, number: int, shared: HubOptions) -> None:
-        run = HubRun(self._dht, run_id, shared, self._receiver)
+        run = HubRun(self._dht, run_id, shared)
         self._runs.append(run)
         watch = Watch(Gatherer(self._dht, run_id), History(self._history_of(run_id), run_id))
         watch.add(run)

@@ -70,10 +70,9 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
     watching.add(admission)
     try:
         if options.hub is not None:
-            from hivemind_c.hub.receiver import Receiver
             from hivemind_c.hub.run import HubRun
 
-            hub = HubRun(dht, options.run_id, options.hub, Receiver(dht))
+            hub = HubRun(dht, options.run_id, options.hub)
             hub.start()
             watching.add(hub)
             logger.info("this hub can serve %s", options.hub.budget.in_words())

@@ -40,27 +40,26 @@ class HubRun:
         dht: A DHT that runs.
         run_id: Name of the run.
         options: A HubOptions.
-        receiver: Takes the parcels that arrive at the hub.
     """
 
-    def __init__(self, dht: Any, run_id: str, options: HubOptions, receiver: Receiver):
-        self.run_id, self._ended, self._receiver = run_id, threading.Event(), receiver
+    def __init__(self, dht: Any, run_id: str, options: HubOptions):
+        self.run_id, self._ended = run_id, threading.Event()
         self._threads: List[threading.Thread] = []
         self._presence = Presence(dht, run_id)
         files = None if options.folder is None else Checkpoints(options.folder, run_id, options.keep)
         self.rounds = Rounds(dht, run_id, options.budget.averaging, options.bandwidth)
         node, budget = dht._node._started(), options.budget
         self.keeper = Keeper(node, run_id, budget.state, options.every, files, self.rounds.training)
-        self._asked = receiver.add(run_id, self.keeper)
-        self.rounds.met = self._asked.met
+        self._receiver = Receiver(dht, run_id, self.keeper)
+        self.rounds.met = self._receiver.met
         self._latest: Optional[Snapshot] = None
 
     def start(self) -> None:
         """Offers the newest checkpoint, and begins to follow the run."""
-        self._receiver.start()
         self.keeper.resume()
         self._begin("keeper", self.keeper.run)
-        self._begin("requests", self._asked.run)
+        self._begin("requests", self._receiver.follow)
+        self._begin("receiver", self._receiver.run)
         self._begin("averagers", self.rounds.run)
         self._begin("presence", self._tell)
 

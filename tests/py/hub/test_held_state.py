@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from hivemind_c.averaging.image import EPOCH_MAX, Image, block_of, read_block
+from hivemind_c.averaging.image import EPOCH_MAX, Image
 from hivemind_c.dht.values import pack
-from hivemind_c.hub.files import Checkpoints
+from hivemind_c.hub.files import Checkpoints, block_of, read_block
 from hivemind_c.hub.keeper import Keeper, Training
 from hubs import Hub, trainer
 from support import eventually

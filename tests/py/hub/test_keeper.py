@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hivemind_c import BFloat16Compression, Float16Compression, NoCompression
-from hivemind_c.averaging.image import MAGIC, Image
+from hivemind_c.averaging.image import Image
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.hub import files
-from hivemind_c.hub.files import Checkpoints, read_image, write_image
+from hivemind_c.hub.files import MAGIC, Checkpoints, read_image, write_image
 from hivemind_c.hub.keeper import Keeper, Training
 from hivemind_c.hub.sizes import budget_of, in_words, parse_bytes
 

@@ -46,6 +46,8 @@ static const swarm_room rooms[] = {
     {"state", "joiners load the swarm's state while donors die", 10, 1, 0, 4, swarm_state_play},
     {"state-demand", "donors that die give a state to joiners that ask, and one peer floods them", 14, 1, 0, 4,
      swarm_state_demand_play},
+    {"state-gifts", "trainers that only dial out give states to a hub, from which joiners load, while everything goes wrong", 9, 6,
+     ALL, 6, swarm_state_gifts_play},
     {"state-liars", "the same, three donors of ten lie", 24, 1, 0, 4, swarm_state_liars_play},
     {"round", "one round of averaging: all ends, and ends the same, whatever dies or lies", 8, 1.5, ALL, 300, swarm_round_play},
     {"progress-cost", "what knowing the swarm's progress costs, how near the sum is and how old", 48, 1, 0, 1, swarm_progress_play},

@@ -151,6 +151,7 @@ void swarm_dht_forged_play(swarm_run *run);
 void swarm_state_play(swarm_run *run);
 void swarm_state_liars_play(swarm_run *run);
 void swarm_state_demand_play(swarm_run *run);
+void swarm_state_gifts_play(swarm_run *run);
 void swarm_progress_play(swarm_run *run);
 void swarm_progress_liars_play(swarm_run *run);
 

@@ -1,0 +1,143 @@
+#include "core/state/gift_turn.h"
+
+#include <string.h>
+
+static uint64_t us(uint64_t ms) {
+  return ms * 1000;
+}
+
+static int is_among(const hv_peer_id *ids, size_t n, const hv_peer_id *id) {
+  for (size_t i = 0; i < n; i++)
+    if (hv_peer_equal(&ids[i], id))
+      return 1;
+  return 0;
+}
+
+static size_t failures_kept(const hv_gift_turn *t) {
+  return t->n_failed < HV_GIFT_FAILED ? t->n_failed : HV_GIFT_FAILED;
+}
+
+static int has_failed(const hv_gift_turn *t, const hv_peer_id *id) {
+  return is_among(t->failed, failures_kept(t), id);
+}
+
+void hv_gift_turn_fail(hv_gift_turn *t) {
+  if (t->is_asking && !has_failed(t, &t->giver))
+    t->failed[t->n_failed++ % HV_GIFT_FAILED] = t->giver;
+  t->is_asking = 0;
+}
+
+static void ask(hv_gift_turn *t, uint64_t now_us, const hv_peer_id *giver, uint64_t epoch) {
+  t->is_asking = 1;
+  t->giver = *giver;
+  t->given = epoch;
+  t->asked_us = t->since_us = t->level_us = now_us;
+  t->seen = t->begun_us = t->rest_us = 0;
+}
+
+/* ---- the present giver ---- */
+
+static void see_bytes(hv_gift_turn *t, uint64_t now_us, uint64_t arrived) {
+  if (arrived == t->seen)
+    return;
+  t->seen = arrived;
+  t->since_us = now_us;
+  t->begun_us = t->begun_us ? t->begun_us : now_us;
+}
+
+/* It has begun epochs and not given their state, or does not keep up: another replica is the run's. */
+static int does_not_give(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f) {
+  const hv_gift_trainer *own = NULL;
+  uint64_t newest = 0, soon_us = us(HV_GIFT_SOON_MS) + t->rest_us;
+  for (const hv_gift_trainer *one = f->trainers; one < f->trainers + f->n_trainers; one++) {
+    own = hv_peer_equal(&one->id, &t->giver) ? one : own;
+    newest = one->epoch > newest && !has_failed(t, &one->id) ? one->epoch : newest;
+  }
+  if (!own || own->epoch >= newest)
+    t->level_us = now_us;
+  int has_passed = !own || (own->epoch > t->given && own->epoch - t->given > 2 && now_us - t->since_us > soon_us);
+  return has_passed || now_us - t->level_us > soon_us;
+}
+
+static void judge(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f, int are_clients) {
+  see_bytes(t, now_us, f->arrived);
+  int gives_nothing = does_not_give(t, now_us, f);
+  if (now_us - t->since_us > us(HV_GIFT_PATIENCE_MS) + t->rest_us || (!f->arrived && gives_nothing))
+    hv_gift_turn_fail(t);
+  else if (!f->arrived && (now_us - t->asked_us > us(HV_GIFT_TURN_MS) || !are_clients))
+    t->is_asking = 0;
+}
+
+/* ---- the next one ---- */
+
+/* How far a trainer comes in question: others may be about to load the state, or gave nothing. */
+enum { NOT_ABLE, ABLE, IS_RIGHT };
+
+static int ability(const hv_gift_turn *t, const hv_gift_trainer *one, uint64_t least) {
+  if (one->epoch < (least ? least : 1)) /* the state of an epoch is that of its beginning, so the first step comes before it */
+    return NOT_ABLE;
+  return is_among(t->right, t->n_right, &one->id) ? IS_RIGHT : ABLE;
+}
+
+/* One of those in the newest epoch, by lot: others may wait for the very state that the hub needs. NULL: none. */
+static const hv_gift_trainer *choose(hv_gift_turn *t, const hv_gift_figures *f) {
+  int best = NOT_ABLE;
+  size_t n_untried = 0, n_newest = 0;
+  uint64_t newest = 0;
+  for (size_t i = 0; i < f->n_trainers; i++) {
+    int able = ability(t, &f->trainers[i], f->least);
+    best = able > best ? able : best;
+  }
+  if (best == NOT_ABLE)
+    return NULL;
+  for (size_t i = 0; i < f->n_trainers; i++)
+    n_untried += ability(t, &f->trainers[i], f->least) == best && !has_failed(t, &f->trainers[i].id);
+  if (!n_untried)
+    t->n_failed = 0;
+  for (int pick = 0; pick < 2; pick++) {
+    size_t chosen = pick ? (size_t)(f->lot % n_newest) : 0, at = 0;
+    for (size_t i = 0; i < f->n_trainers; i++) {
+      const hv_gift_trainer *one = &f->trainers[i];
+      if (ability(t, one, f->least) != best || has_failed(t, &one->id))
+        continue;
+      if (!pick && (one->epoch > newest || !n_newest)) {
+        newest = one->epoch;
+        n_newest = 0;
+      }
+      n_newest += !pick && one->epoch == newest;
+      if (pick && one->epoch == newest && at++ == chosen)
+        return one;
+    }
+  }
+  return NULL;
+}
+
+int hv_gift_turn_look(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f) {
+  int are_clients = f->n_trainers > 0;
+  for (size_t i = 0; i < f->n_trainers; i++)
+    are_clients &= f->trainers[i].is_client != 0;
+  if (t->is_asking)
+    judge(t, now_us, f, are_clients);
+  const hv_gift_trainer *next = !t->is_asking && are_clients && f->has_room ? choose(t, f) : NULL;
+  if (next)
+    ask(t, now_us, &next->id, next->epoch);
+  return next != NULL;
+}
+
+/* ---- what happens meanwhile ---- */
+
+void hv_gift_turn_met(hv_gift_turn *t, uint64_t now_us, uint64_t epoch, const hv_peer_id *right, size_t n,
+                      const hv_peer_id *giver) {
+  t->n_right = n < HV_GIFT_RIGHT ? n : HV_GIFT_RIGHT;
+  if (t->n_right)
+    memcpy(t->right, right, t->n_right * sizeof *right);
+  if (giver)
+    ask(t, now_us, giver, epoch);
+}
+
+void hv_gift_turn_came(hv_gift_turn *t, uint64_t now_us, uint64_t epoch) {
+  t->rest_us = (HV_GIFT_REST + 1) * (now_us - (t->begun_us ? t->begun_us : now_us));
+  t->since_us = now_us;
+  t->seen = t->begun_us = 0;
+  t->given = epoch;
+}
