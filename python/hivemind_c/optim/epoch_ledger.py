@@ -104,7 +104,7 @@ class EpochLedger:
         self._complete()
 
     def drop(self) -> None:
-        """Ends an epoch whose background job is over, and was dropped for a state that takes the place of this one."""
+        """Completes a record whose background job is over, and was dropped because a state is loaded."""
         closed = self._settling
         lost = (self.notes if closed is None else closed.notes).lose(*self.samples.dropped())
         if closed is not None:
