@@ -176,12 +176,12 @@ static PyObject *progress_read(PyObject *object, PyObject *ignored) {
   if (check(self) < 0)
     return NULL;
   hv_hive_progress_read(self->progress, &s);
-  return Py_BuildValue("(OKKddKdKnndiOOOOd)", s.any ? Py_True : Py_False, (unsigned long long)s.local_epoch,
+  return Py_BuildValue("(OKKddKdKnndiOOOOdd)", s.any ? Py_True : Py_False, (unsigned long long)s.local_epoch,
                        (unsigned long long)s.local_samples, s.local_speed, ((double)s.local_us - (double)s.now_us) * 1e-6,
                        (unsigned long long)s.epoch, s.samples, (unsigned long long)s.target, (Py_ssize_t)s.n_peers,
                        (Py_ssize_t)s.n_clients, s.eta_s, s.standing, s.ready ? Py_True : Py_False, s.match ? Py_True : Py_False,
                        s.fetched ? Py_True : Py_False, s.status == HV_OK ? Py_True : Py_False,
-                       ((double)s.next_fetch_us - (double)s.now_us) * 1e-6);
+                       ((double)s.next_fetch_us - (double)s.now_us) * 1e-6, s.speed);
 }
 
 static const PyMethodDef methods[] = {

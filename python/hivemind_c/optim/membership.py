@@ -21,6 +21,8 @@ logger = logging.getLogger("hivemind_c.optim")
 FIRST_LOOK_S = 5.0  #: to hear of others before the first batch counts
 CHASE_S = 0.3  #: who loads a state within this time is waited for at the beginning of an epoch
 NOTICE_S = 0.1  #: the others are to know so long before the epoch begins
+#: who loads a state so quickly is in the group of an epoch that lasts so long, though it comes after its beginning
+LONG_S = 4 * CHASE_S
 #: groups form when half of an epoch's samples are there, or so long before its end: until then a newcomer is in time
 AHEAD_S = 0.5
 
@@ -137,9 +139,8 @@ class Membership:
             or not self._forms_groups(now)
         ):
             return now.epoch
-        eta, lacks = max(now.eta, 0.0), now.target - now.samples
-        epoch_s = eta * now.target / lacks if eta > 0 and lacks > 0 else NOTICE_S
-        ahead = 1 + math.ceil(max(0.0, NOTICE_S - eta) / epoch_s)
+        eta, epoch_s = max(now.eta, 0.0), now.target / now.speed if now.speed > 0 else NOTICE_S
+        ahead = 1 if epoch_s >= LONG_S else 1 + math.ceil(max(0.0, NOTICE_S - eta) / epoch_s)
         self.grad_averager.comes(now.epoch + ahead)
         until = time.monotonic() + min(eta + (ahead - 1) * min(epoch_s, 1.0), self.matchmaking_time)
         while time.monotonic() < until and self.tracker.global_epoch < now.epoch + ahead:

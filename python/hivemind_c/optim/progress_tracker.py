@@ -38,9 +38,10 @@ class Figures(NamedTuple):
     fetched: bool
     alive: bool
     next_fetch: float
+    speed: float  #: samples per second of all
 
 
-_named = partial(tuple.__new__, Figures)  # without a frame for seventeen arguments: it is read at each step
+_named = partial(tuple.__new__, Figures)  # without a frame for eighteen arguments: it is read at each step
 
 
 @dataclass(frozen=True)

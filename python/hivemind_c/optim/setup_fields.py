@@ -17,7 +17,7 @@ from hivemind_c.optim.statistics import HOW, is_plain
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
 
-FORMAT = 1  #: grows when what is compared changes
+FORMAT = 2  #: grows when what is compared changes, or marks of replicas are made otherwise (2: by SHA-256)
 #: of parameter groups: learning rates, and what schedulers keep there
 SCHEDULED = {"lr", "initial_lr", "max_lr", "min_lr", "base_lr", "swa_lr", "base_momentum", "max_momentum"}
 CYCLED = {"momentum", "betas"}  #: what torch's schedulers change with cycle_momentum
