@@ -6,7 +6,8 @@ from test_tidy import ROOT, code_of, needed, objects, told
 
 __all__ = ["objects"]  # the fixture
 
-ONE_MACHINE = "core/agree/council"  # the agreement inside a round, one machine in three files
+# the agreement inside a round, one machine in three files; the epochs of a peer, one in four
+ONE_MACHINE = "core/agree/council", "core/epoch/epoch"
 
 
 def called_by(objects):

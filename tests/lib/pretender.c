@@ -242,6 +242,7 @@ static void opens(pretender *p) {
       g->options.use_local_updates ? HV_OK : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients, PRETENDER_VALUES);
   if (status == HV_OK)
     status = opens_averager(p, HV_EPOCH_REPLICA_STATE, "run_state", p->state, PRETENDER_VALUES + HV_MARK_DIGITS);
+  hv_epoch_node node = {p->env, hv_node_progress(p->node), hv_node_state(p->node)};
   hv_epoch_driver_config config = {.epoch = {.options = g->options,
                                              .target = g->terms.target,
                                              .matchmaking_us = g->matchmaking_us,
@@ -260,7 +261,7 @@ static void opens(pretender *p) {
   for (int i = 0; i < HV_MARK_SIZE; i++)
     config.epoch.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
   if (status == HV_OK)
-    status = hv_epoch_driver_new(p->node, &config, &p->driver, &err);
+    status = hv_epoch_driver_new(&node, &config, &p->driver, &err);
   if (status != HV_OK)
     fails(p, "n%zu could not open: %s", p->index, err.text);
 }

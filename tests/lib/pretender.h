@@ -7,6 +7,7 @@
 #define HV_TESTS_PRETENDER_H
 
 #include "core/epoch/driver.h"
+#include "core/node.h"
 #include "lib/random.h"
 #include "net/sim/sim.h"
 

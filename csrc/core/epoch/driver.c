@@ -18,7 +18,7 @@ typedef struct round_of {
 struct hv_epoch_driver {
   hv_epoch machine;
   hv_epoch_driver_config config;
-  hv_node *node;
+  hv_state *state;
   hv_env *env;
   hv_progress *progress;
   hv_timer timer;
@@ -198,7 +198,7 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
                               .timeout_ms = only_look ? 3000 : d->config.load_ms,
                               .epoch_least = order->epoch,
                               .only_look = only_look};
-    d->is_loading = hv_state_load_start(hv_node_state(d->node), &d->load, NULL) == HV_OK;
+    d->is_loading = hv_state_load_start(d->state, &d->load, NULL) == HV_OK;
     if (d->is_loading)
       return;
   }
@@ -222,7 +222,7 @@ static void goes_aside(hv_epoch_driver *d) {
 static void says_goodbye(hv_epoch_driver *d) {
   goes_aside(d);
   if (d->is_loading)
-    hv_state_load_cancel(hv_node_state(d->node), &d->load);
+    hv_state_load_cancel(d->state, &d->load);
   if (d->progress)
     hv_progress_close(d->progress);
   d->progress = NULL;
@@ -260,7 +260,7 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
     offers(d, order);
     break;
   case HV_EPOCH_WITHDRAW:
-    hv_state_withdraw(hv_node_state(d->node), d->config.run_id, 0);
+    hv_state_withdraw(d->state, d->config.run_id, 0);
     break;
   case HV_EPOCH_LOOK:
   case HV_EPOCH_LOAD:
@@ -346,12 +346,13 @@ int hv_epoch_driver_is_free(const hv_epoch_driver *d) {
   return hv_epoch_is_free(&d->machine);
 }
 
-hv_status hv_epoch_driver_new(hv_node *node, const hv_epoch_driver_config *config, hv_epoch_driver **out, hv_error *err) {
-  hv_env *env = hv_node_env(node);
+hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_config *config, hv_epoch_driver **out,
+                              hv_error *err) {
+  hv_env *env = node->env;
   hv_epoch_driver *d = hv_mem_array(env->mem, 1, sizeof *d);
   if (!d)
     return hv_fail(err, HV_NOMEM, "no memory for the epochs of a run");
-  *d = (hv_epoch_driver){.config = *config, .node = node, .env = env};
+  *d = (hv_epoch_driver){.config = *config, .state = node->state, .env = env};
   d->timer = (hv_timer){.fire = fires, .owner = d};
   d->config.epoch.env = env;
   for (hv_epoch_which which = 0; which < HV_EPOCH_ROUNDS; which++)
@@ -367,7 +368,7 @@ hv_status hv_epoch_driver_new(hv_node *node, const hv_epoch_driver_config *confi
                                  .ended = progress_ended,
                                  .arg = d};
   if (status == HV_OK)
-    status = hv_progress_open(hv_node_progress(node), &progress, &d->progress, err);
+    status = hv_progress_open(node->progress, &progress, &d->progress, err);
   if (status != HV_OK) {
     hv_mem_free(d);
     return status;

@@ -10,8 +10,9 @@
 #ifndef HV_CORE_EPOCH_DRIVER_H
 #define HV_CORE_EPOCH_DRIVER_H
 
+#include "core/average/average.h"
 #include "core/epoch/epoch.h"
-#include "core/node.h"
+#include "core/state/state.h"
 
 typedef struct hv_epoch_driver hv_epoch_driver;
 
@@ -31,6 +32,13 @@ typedef struct hv_epoch_hands {
   void *arg;
 } hv_epoch_hands;
 
+/* The parts of a node that it drives, borrowed. */
+typedef struct hv_epoch_node {
+  hv_env *env;
+  hv_progress_registry *progress;
+  hv_state *state;
+} hv_epoch_node;
+
 typedef struct hv_epoch_driver_config {
   hv_epoch_config epoch; /* env is filled in */
   hv_span run_id;        /* prefix of progress and state; borrowed */
@@ -42,7 +50,8 @@ typedef struct hv_epoch_driver_config {
 } hv_epoch_driver_config;
 
 /* HV_INVALID, HV_BUDGET, HV_NOMEM, HV_CLOSED: err says why. */
-hv_status hv_epoch_driver_new(hv_node *node, const hv_epoch_driver_config *config, hv_epoch_driver **out, hv_error *err);
+hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_config *config, hv_epoch_driver **out,
+                              hv_error *err);
 /* Frees it. No step of its averagers and no load may be under way; hv_epoch_driver_is_over tells. After its node has ended it may
  * be freed at once. */
 void hv_epoch_driver_free(hv_epoch_driver *driver);

@@ -37,10 +37,9 @@ void epoch_moves(hv_epoch *self, hv_epoch_state to) {
 /* ---- orders ---- */
 
 hv_epoch_order *epoch_order(hv_epoch *self, hv_epoch_order_kind kind) {
-  static hv_epoch_order lost;
   if (self->n_orders == HV_EPOCH_ORDERS) {
     self->lost_orders++;
-    return &lost;
+    return &self->lost;
   }
   hv_epoch_order *order = &self->orders[(self->first_order + self->n_orders++) % HV_EPOCH_ORDERS];
   *order = (hv_epoch_order){.kind = kind};

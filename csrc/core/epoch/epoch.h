@@ -1,6 +1,6 @@
 /* What a peer of a run does next: one machine for trainer, auxiliary peer and hub, which differ in their plans only.
  *
- * Room: core (uses plan, lineage, ledger, and progress's figures). It does nothing itself: events go in, orders come
+ * Room: core (uses plan, lineage, ledger, progress). It does nothing itself: events go in, orders come
  * out. driver.h carries out those for the node; the program's hands carry out the actions.
  * Owner: the driver; the machine is a struct of its owner.
  * Thread: the hive thread.
@@ -211,7 +211,7 @@ typedef struct hv_epoch {
   int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here;
   uint64_t offered, snapshot_epoch, settled_us, epoch_us, cost_us, offer_again_us, wanted_offer;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
-  hv_epoch_order orders[HV_EPOCH_ORDERS];
+  hv_epoch_order orders[HV_EPOCH_ORDERS], lost;
   size_t n_orders, first_order, lost_orders; /* lost_orders: 0 */
 } hv_epoch;
 

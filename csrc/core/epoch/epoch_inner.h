@@ -1,4 +1,4 @@
-/* Within core/epoch alone: what the files of the machine share.
+/* Private to core/epoch: what the files of the machine share.
  *
  * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_offer.c: the
  * state for joiners.

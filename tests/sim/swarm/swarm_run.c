@@ -36,7 +36,7 @@ enum {
   COMING_EPOCHS = 2,
   HEARS_US = 10000000, /* who cannot be dialled hears of a newcomer by its own searches alone */
   CHASES_US = 4000000, /* where an epoch is no longer than a load, it may come late some times */
-  DIFFER_US = 6000000,  /* replicas that differ are one again, besides some epochs */
+  DIFFER_US = 6000000, /* replicas that differ are one again, besides some epochs */
   CALM_US = 100000000  /* after the last fault: declarations end, the lost are found */
 };
 
