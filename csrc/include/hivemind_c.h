@@ -281,16 +281,16 @@ typedef struct hv_hive_trainer {
   uint64_t epoch;
 } hv_hive_trainer;
 
-/* What a hub knows of a run, told each second: then it asks one of the trainers for its state if it can dial none. least: the
- * oldest epoch of use; every: epochs from one state to the next; size_max: most bytes of a state; has_room: whether one more fits.
- */
+/* Tells the hive where the trainers of a run are. A hub calls it each second, and the hive asks one of them for its state if it can
+ * dial none. least: the oldest epoch of use; every: epochs from one state to the next; size_max: most bytes of a state; has_room:
+ * whether one more fits. */
 hv_status hv_hive_gift_follow(hv_hive *hive, hv_span prefix, const hv_hive_trainer *trainers, size_t n_trainers, uint64_t least,
                               uint64_t every, uint64_t size_max, int has_room, hv_future **out);
 /* The words of a round that ended an epoch: the peers that have the swarm's replica. giver (NULL: nobody) gives its state under
  * this ticket (16 bytes) because others of the group lack it. */
 hv_status hv_hive_gift_met(hv_hive *hive, hv_span prefix, uint64_t epoch, const hv_peer_id *right, size_t n_right,
                            const hv_peer_id *giver, const uint8_t *ticket, hv_future **out);
-/* The state that came last is of no use: its giver is not asked again until all others gave nothing. */
+/* Tells the hive that the state which came last is of no use: its giver is not asked again until all others gave nothing. */
 hv_status hv_hive_gift_refuse(hv_hive *hive, hv_span prefix, hv_future **out);
 
 /* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */

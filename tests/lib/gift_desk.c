@@ -77,7 +77,7 @@ static uint8_t *room(hv_state_load *load, const hv_manifest *manifest) {
   return d->image;
 }
 
-/* What came whole is what its digests say, chunk by chunk: the hub looks at the digest of them all. */
+/* The bytes that came are those of the digests, chunk by chunk. (The hub looks at the digest of them all.) */
 static void look_at_bytes(gift_desk *d, const hv_manifest *m) {
   for (size_t i = 0; i < m->n_chunks; i++) {
     const hv_manifest_chunk *chunk = &m->chunks[i];

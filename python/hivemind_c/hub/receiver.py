@@ -1,5 +1,7 @@
-"""The states that a hub takes from trainers that it cannot dial. Whom it asks is decided by the core
-(csrc/core/state/taker.h), which is told where the trainers are."""
+"""The states that a hub takes from trainers that it cannot dial.
+
+The core decides which trainer is asked (csrc/core/state/taker.h); it is told where the trainers are.
+"""
 
 from __future__ import annotations
 

@@ -260,6 +260,15 @@ def test_serialized_tensor_has_the_form_of_the_page():
     assert int(dimensions) == SerializedTensor.DIMS_MAX
 
 
+def test_waits_of_gifts_are_those_of_the_core():
+    header = (ROOT / "csrc/core/state/gift.h").read_text()
+    waits = dict(re.findall(r"X\((\w+), (\d+),", header))
+    rows = rows_under(page_of("hub"), "### States of trainers that nobody can dial")
+    told = {name: ms for names, values, _ in rows for name, ms in zip(names.split(", "), values.split(", "))}
+    assert told == waits and len(waits) == 11
+    assert int(re.search(r"HV_GIFT_REST = (\d+)", header)[1]) == 4 and "none for 4 t" in page_of("hub")
+
+
 # ---- length ----
 
 LIMITED = "codecs", "dht", "gpu", "hub", "matchmaking", "progress", "reach", "state", "state-on-demand", "wire"

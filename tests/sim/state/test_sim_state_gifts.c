@@ -37,7 +37,7 @@ static void close_scene(scene *sc) {
   free(sc);
 }
 
-/* What a joiner that only dials out gets: the state of this epoch, bit by bit. */
+/* A joiner that only dials out gets the state of this epoch, bit by bit. */
 static void joiner_gets(scene *sc, uint64_t epoch) {
   state_try *try = calloc(1, sizeof *try);
   size_t node = state_scene_add(&sc->g.s, STATE_HONEST, 1);
@@ -53,7 +53,7 @@ static void joiner_gets(scene *sc, uint64_t epoch) {
   free(try);
 }
 
-static void joiner_loads_from_a_hub_what_a_client_gave(void **unused) {
+static void joiner_loads_the_gift_of_a_client_from_a_hub(void **unused) {
   (void)unused;
   scene *sc = open_scene(1, 3, HV_CODEC_NONE);
   assert_true(gift_scene_await(&sc->g, 1, 15));
@@ -174,7 +174,7 @@ static void joiner_that_downloads_keeps_the_hub_within_its_bound(void **unused) 
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(joiner_loads_from_a_hub_what_a_client_gave),
+      cmocka_unit_test(joiner_loads_the_gift_of_a_client_from_a_hub),
       cmocka_unit_test(joiner_gets_values_that_were_encoded_once),
       cmocka_unit_test(words_of_a_round_bring_a_state_without_a_request),
       cmocka_unit_test(giver_that_dies_is_replaced),

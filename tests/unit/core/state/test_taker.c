@@ -322,7 +322,7 @@ static void words_of_a_round_make_another_giver_expected(void **unused) {
   close_desk(d, &p);
 }
 
-static void giver_whose_state_is_of_no_use_is_left(void **unused) {
+static void giver_of_a_useless_state_is_left(void **unused) {
   (void)unused;
   gift_desk *d = malloc(sizeof *d);
   parcel p;
@@ -347,7 +347,7 @@ int main(void) {
       cmocka_unit_test(hub_that_ends_during_the_check_leaks_nothing),
       cmocka_unit_test(refusals_are_limited_by_peer_network_and_number),
       cmocka_unit_test(words_of_a_round_make_another_giver_expected),
-      cmocka_unit_test(giver_whose_state_is_of_no_use_is_left),
+      cmocka_unit_test(giver_of_a_useless_state_is_left),
   };
   return cmocka_run_group_tests_name("taker", tests, NULL, NULL);
 }
