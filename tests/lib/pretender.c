@@ -93,6 +93,142 @@ static int offer(void *arg, uint64_t epoch, const hv_mark *mark) {
   return o->is_under_way;
 }
 
+static void was_given(hv_state_offer *offer, hv_status status, const char *text) {
+  pretender_gift *g = offer->owner;
+  (void)status, (void)text;
+  g->is_under_way = 0;
+  if (g->of->driver)
+    hv_epoch_driver_gave(g->of->driver);
+}
+
+static void give(void *arg, uint64_t epoch, const hv_mark *mark, const hv_peer_id *hubs, size_t n, const uint8_t *ticket) {
+  pretender *p = arg;
+  pretender_gift *g = NULL;
+  for (size_t i = 0; i < PRETENDER_OFFERS; i++)
+    if (!p->gifts[i].is_under_way)
+      g = &p->gifts[i];
+  hv_payload *bytes = g ? hv_payload_copy(p->env->mem, p->snapshot, sizeof p->snapshot) : NULL;
+  if (!bytes)
+    return;
+  *g = (pretender_gift){.of = p, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
+  memcpy(g->metadata, mark->bytes, HV_MARK_SIZE);
+  g->give = (hv_gift_give){.state = {.done = was_given,
+                                     .owner = g,
+                                     .prefix = hv_span_of("run", 3),
+                                     .epoch = epoch,
+                                     .bytes = bytes,
+                                     .parts = &g->part,
+                                     .metadata = hv_span_of(g->metadata, HV_MARK_SIZE)},
+                           .hubs = hubs,
+                           .n_hubs = n};
+  memcpy(g->give.state.lineage, mark->bytes, HV_BALLOT_LINEAGE);
+  if (ticket)
+    memcpy(g->give.ticket, ticket, HV_GIFT_TICKET);
+  g->is_under_way = hv_givers_give(hv_node_givers(p->node), &g->give, NULL) == HV_OK;
+  hv_payload_release(bytes);
+}
+
+/* ---- a hub ---- */
+
+static void met(void *arg, uint64_t epoch, const hv_lineage_member *members, size_t n) {
+  pretender *p = arg;
+  hv_peer_id right[HV_EPOCH_MEMBERS];
+  uint8_t ticket[HV_GIFT_TICKET];
+  size_t n_right = 0;
+  hv_lineage_view view = hv_lineage_view_of(members, n);
+  if (!p->trainers)
+    return;
+  for (size_t i = 0; i < n; i++)
+    if (hv_lineage_is_right(&view, &members[i]))
+      right[n_right++] = members[i].peer;
+  hv_lineage_ticket(p->env, epoch, members, n, ticket);
+  hv_takers_met(hv_node_takers(p->node), hv_span_of("run", 3), epoch, right, n_right, view.giver ? &view.giver->peer : NULL, ticket,
+                NULL);
+}
+
+static void let_go(hv_payload *payload) {
+  pretender_held *h = (pretender_held *)payload;
+  h->of->n_held--;
+  hv_mem_free(h->image);
+  hv_mem_free(h);
+}
+
+static void hub_offered(hv_state_offer *offer, hv_status status, const char *text) {
+  (void)offer, (void)status, (void)text;
+}
+
+static uint8_t *hub_room(hv_state_load *load, const hv_manifest *manifest) {
+  pretender *p = load->owner;
+  if (p->arriving)
+    let_go(&p->arriving->payload);
+  p->arriving = NULL;
+  if (!manifest || manifest->image != OF_SUMS)
+    return NULL;
+  pretender_held *h = hv_mem_array(p->env->mem, 1, sizeof *h);
+  uint8_t *image = hv_mem_aligned(p->env->mem, (size_t)manifest->image + 1);
+  if (!h || !image) {
+    hv_mem_free(h);
+    hv_mem_free(image);
+    return NULL;
+  }
+  *h = (pretender_held){.of = p, .image = image};
+  p->n_held++;
+  p->arriving = h;
+  return image;
+}
+
+static void hub_takes(pretender *p);
+
+static void hub_has_taken(hv_state_load *load, hv_status status, const char *text) {
+  pretender *p = load->owner;
+  pretender_held *h = p->arriving;
+  (void)text;
+  p->take.load.owner = NULL;
+  if (status == HV_OK && h && load->manifest->metadata.size == HV_MARK_SIZE) {
+    p->arriving = NULL;
+    p->kept = load->manifest->epoch;
+    h->span = hv_span_of(h->image, OF_SUMS);
+    h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
+    memcpy(h->metadata, load->manifest->metadata.data, HV_MARK_SIZE);
+    hv_payload_init(&h->payload, &h->span, 1, let_go, NULL);
+    h->offer = (hv_state_offer){.done = hub_offered,
+                                .prefix = hv_span_of("run", 3),
+                                .epoch = p->kept,
+                                .bytes = &h->payload,
+                                .parts = &h->part,
+                                .metadata = hv_span_of(h->metadata, HV_MARK_SIZE)};
+    memcpy(h->offer.lineage, p->take.lineage, HV_BALLOT_LINEAGE);
+    hv_sim_say(p->sim, "n%zu keeps the state of epoch %llu", p->index, (unsigned long long)p->kept);
+    hv_state_offer_start(hv_node_state(p->node), &h->offer, NULL);
+    hv_payload_release(&h->payload);
+  }
+  if (status == HV_OK)
+    hub_takes(p);
+}
+
+static void hub_takes(pretender *p) {
+  p->take = (hv_gift_take){
+      .load = {.done = hub_has_taken, .room = hub_room, .owner = p, .prefix = hv_span_of("run", 3), .size_max = 2 * OF_SUMS}};
+  if (hv_takers_take(hv_node_takers(p->node), &p->take, NULL) != HV_OK)
+    p->take.load.owner = NULL;
+}
+
+/* Each second, as the program does. */
+static void hub_follows(pretender *p) {
+  hv_gift_trainer trainers[HV_EPOCH_MEMBERS];
+  uint64_t now = now_of(p);
+  if (!p->take.load.owner)
+    hub_takes(p);
+  if (p->followed_us && now < p->followed_us + 1000000)
+    return;
+  p->followed_us = now;
+  hv_gift_figures figures = {.trainers = trainers,
+                             .least = p->kept ? p->kept + 1 : 0,
+                             .has_room = p->n_held < 4,
+                             .n_trainers = p->trainers(p->trainers_arg, trainers, HV_EPOCH_MEMBERS)};
+  hv_takers_follow(hv_node_takers(p->node), hv_span_of("run", 3), &figures, 1, 2 * OF_SUMS, NULL);
+}
+
 static uint8_t *room(void *arg, const hv_manifest *manifest) {
   pretender *p = arg;
   hv_mem_free(p->image);
@@ -242,7 +378,7 @@ static void opens(pretender *p) {
       g->options.use_local_updates ? HV_OK : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients, PRETENDER_VALUES);
   if (status == HV_OK)
     status = opens_averager(p, HV_EPOCH_REPLICA_STATE, "run_state", p->state, PRETENDER_VALUES + HV_MARK_DIGITS);
-  hv_epoch_node node = {p->env, hv_node_progress(p->node), hv_node_state(p->node)};
+  hv_epoch_node node = {p->env, hv_node_progress(p->node), hv_node_state(p->node), hv_node_givers(p->node)};
   hv_epoch_driver_config config = {.epoch = {.options = g->options,
                                              .target = g->terms.target,
                                              .matchmaking_us = g->matchmaking_us,
@@ -257,7 +393,7 @@ static void opens(pretender *p) {
                                    .client_mode = g->client,
                                    .load_ms = g->load_ms,
                                    .averages = {p->averages[0], p->averages[1]},
-                                   .hands = {act, tell, offer, room, mark, were_alike, p}};
+                                   .hands = {act, tell, offer, give, met, room, mark, were_alike, p}};
   for (int i = 0; i < HV_MARK_SIZE; i++)
     config.epoch.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
   if (status == HV_OK)
@@ -275,6 +411,8 @@ void pretender_turn(pretender *p) {
     opens(p);
   if (!p->driver)
     return;
+  if (p->trainers && !p->is_leaving)
+    hub_follows(p);
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
     hands(p, lane);
   if (!p->is_leaving)
@@ -300,6 +438,8 @@ static void begins(pretender *p) {
                    .id = p->id,
                    .initial = {p->initial[0]},
                    .n_initial = p->n_initial,
+                   .trainers = p->trainers,
+                   .trainers_arg = p->trainers_arg,
                    .lives = p->lives + 1,
                    .came_us = hv_sim_now(p->sim)};
   for (size_t v = 0; v < PRETENDER_VALUES; v++)
@@ -322,6 +462,9 @@ static void lets_go(void *self) {
   p->driver = NULL;
   hv_node_free(p->node);
   hv_epoch_driver_free(driver);
+  if (p->arriving)
+    let_go(&p->arriving->payload);
+  p->arriving = NULL;
   hv_mem_free(p->image);
   p->image = NULL;
   p->node = NULL;

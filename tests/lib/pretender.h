@@ -8,6 +8,7 @@
 
 #include "core/epoch/driver.h"
 #include "core/node.h"
+#include "core/state/taker.h"
 #include "lib/random.h"
 #include "net/sim/sim.h"
 
@@ -39,6 +40,28 @@ typedef struct pretender_offering {
   hv_manifest_part part;
 } pretender_offering;
 
+typedef struct pretender_gift {
+  struct pretender *of;
+  hv_gift_give give;
+  int is_under_way;
+  uint8_t metadata[HV_MARK_SIZE];
+  hv_manifest_part part;
+} pretender_gift;
+
+/* A state that a hub keeps. */
+typedef struct pretender_held {
+  hv_payload payload; /* first */
+  struct pretender *of;
+  uint8_t *image;
+  hv_span span;
+  hv_manifest_part part;
+  uint8_t metadata[HV_MARK_SIZE];
+  hv_state_offer offer;
+} pretender_held;
+
+/* What a hub knows of a run by the records of its trainers. */
+typedef size_t pretender_trainers(void *arg, hv_gift_trainer *out, size_t max);
+
 typedef struct pretender {
   pretender_program program;
   size_t index;
@@ -63,6 +86,14 @@ typedef struct pretender {
   uint64_t summed, schedule;
   uint8_t *image;
   pretender_offering offers[PRETENDER_OFFERS];
+  pretender_gift gifts[PRETENDER_OFFERS];
+  /* a hub's */
+  pretender_trainers *trainers; /* set by who makes a hub, as the next one */
+  void *trainers_arg;
+  hv_gift_take take;
+  pretender_held *arriving;
+  size_t n_held;
+  uint64_t followed_us, kept;
   /* what an observer may ask */
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
   char failure[200];

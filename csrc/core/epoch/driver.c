@@ -13,17 +13,30 @@ typedef struct round_of {
   int is_under_way, is_void; /* is_void: its end tells nothing */
   uint8_t word[WORD_SIZE];
   char epoch[TEXT_MAX];
+  uint64_t number;
 } round_of;
 
 struct hv_epoch_driver {
   hv_epoch machine;
   hv_epoch_driver_config config;
   hv_state *state;
+  hv_givers *givers;
   hv_env *env;
   hv_progress *progress;
   hv_timer timer;
   round_of rounds[HV_EPOCH_ROUNDS];
   hv_state_load load;
+  hv_gift_wait asking;
+  int waits_for_hub, is_asked;
+  uint64_t asked_least;
+  struct { /* to the hubs of the latest group */
+    hv_peer_id hubs[HV_GIFT_HUBS];
+    size_t n;
+    uint8_t ticket[HV_MARK_SIZE];
+    uint64_t epoch;
+  } gift;
+  size_t n_members; /* of the latest group of gradients */
+  uint64_t met_epoch;
   hv_progress_figures figures; /* of the event under way */
   int is_loading, only_look, is_busy, is_leaving;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
@@ -125,6 +138,12 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
     event.ok = is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage.mark);
   int is_void = r->is_void;
   r->is_void = 0;
+  if (event.which == HV_EPOCH_GRADIENTS) {
+    d->n_members = event.n_members;
+    d->met_epoch = r->number;
+    if (d->config.epoch.options.auxiliary && status == HV_OK)
+      d->config.hands.met(d->config.hands.arg, d->met_epoch, d->members, d->n_members);
+  }
   if (!is_void)
     drives(d, &event);
 }
@@ -134,6 +153,7 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
   round_of *r = &d->rounds[order->which];
   hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .which = order->which, .outcome = HV_EPOCH_FAILED};
   if (r->average && !r->is_under_way) {
+    r->number = order->epoch;
     int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
     int mute = !d->machine.lineage.is_kept || order->which != HV_EPOCH_GRADIENTS || d->config.epoch.options.auxiliary;
     write_word(d, r->word);
@@ -205,10 +225,59 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
   drives(d, &event);
 }
 
+static void gives(hv_epoch_driver *d, uint64_t epoch) {
+  const hv_epoch_hands *hands = &d->config.hands;
+  const hv_mark *mark = &d->machine.lineage.mark;
+  if (d->gift.n && epoch >= d->gift.epoch)
+    hands->give(hands->arg, epoch, mark, d->gift.hubs, d->gift.n, d->gift.ticket);
+  else if (d->is_asked && epoch >= d->asked_least)
+    hands->give(hands->arg, epoch, mark, NULL, 0, NULL);
+  else
+    return;
+  d->gift.n = 0;
+  d->is_asked = 0;
+}
+
 static void offers(hv_epoch_driver *d, const hv_epoch_order *order) {
   hv_epoch_event event = {.kind = HV_EPOCH_OFFERED, .epoch = order->epoch};
-  if (!d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage.mark))
+  int begun = d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage.mark);
+  gives(d, order->epoch);
+  if (!begun)
     drives(d, &event);
+}
+
+/* All members of the group know this ticket, and its hubs wait for this peer's state. */
+static void will_give(hv_epoch_driver *d, const hv_epoch_order *order) {
+  d->gift.n = 0;
+  d->gift.epoch = order->epoch;
+  for (size_t i = 0; i < d->n_members && d->gift.n < HV_GIFT_HUBS; i++)
+    if (d->members[i].is_auxiliary && !d->members[i].is_client)
+      d->gift.hubs[d->gift.n++] = d->members[i].peer;
+  hv_lineage_ticket(d->env, d->met_epoch, d->members, d->n_members, d->gift.ticket);
+}
+
+static void hub_asks(hv_gift_wait *wait, hv_status status, const char *text) {
+  hv_epoch_driver *d = wait->owner;
+  hv_epoch_event event = {.kind = HV_EPOCH_WANTED, .epoch = wait->least};
+  (void)text;
+  d->waits_for_hub = 0;
+  if (status != HV_OK)
+    return;
+  d->is_asked = 1;
+  d->asked_least = wait->least;
+  drives(d, &event);
+}
+
+/* A peer that nobody can dial gives its state to hubs that ask. */
+static void waits_for_hub(hv_epoch_driver *d) {
+  if (d->waits_for_hub || d->is_leaving || !d->config.client_mode || d->config.epoch.options.auxiliary)
+    return;
+  d->asking = (hv_gift_wait){.done = hub_asks, .owner = d, .prefix = d->config.run_id};
+  d->waits_for_hub = hv_givers_wait(d->givers, &d->asking, NULL) == HV_OK;
+}
+
+void hv_epoch_driver_gave(hv_epoch_driver *d) {
+  waits_for_hub(d);
 }
 
 /* ---- orders ---- */
@@ -223,6 +292,8 @@ static void says_goodbye(hv_epoch_driver *d) {
   goes_aside(d);
   if (d->is_loading)
     hv_state_load_cancel(d->state, &d->load);
+  if (d->waits_for_hub)
+    hv_givers_wait_end(d->givers, d->config.run_id);
   if (d->progress)
     hv_progress_close(d->progress);
   d->progress = NULL;
@@ -258,6 +329,9 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
     break;
   case HV_EPOCH_OFFER:
     offers(d, order);
+    break;
+  case HV_EPOCH_GIVE:
+    will_give(d, order);
     break;
   case HV_EPOCH_WITHDRAW:
     hv_state_withdraw(d->state, d->config.run_id, 0);
@@ -335,7 +409,7 @@ void hv_epoch_driver_leave(hv_epoch_driver *d) {
 
 int hv_epoch_driver_is_over(const hv_epoch_driver *d) {
   int rounds = d->rounds[HV_EPOCH_GRADIENTS].is_under_way || d->rounds[HV_EPOCH_REPLICA_STATE].is_under_way;
-  return d->machine.state == HV_EPOCH_OVER && !rounds && !d->is_loading;
+  return d->machine.state == HV_EPOCH_OVER && !rounds && !d->is_loading && !d->waits_for_hub;
 }
 
 const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *d) {
@@ -352,7 +426,7 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
   hv_epoch_driver *d = hv_mem_array(env->mem, 1, sizeof *d);
   if (!d)
     return hv_fail(err, HV_NOMEM, "no memory for the epochs of a run");
-  *d = (hv_epoch_driver){.config = *config, .state = node->state, .env = env};
+  *d = (hv_epoch_driver){.config = *config, .state = node->state, .givers = node->givers, .env = env};
   d->timer = (hv_timer){.fire = fires, .owner = d};
   d->config.epoch.env = env;
   for (hv_epoch_which which = 0; which < HV_EPOCH_ROUNDS; which++)
@@ -374,6 +448,7 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
     return status;
   }
   *out = d;
+  waits_for_hub(d);
   return HV_OK;
 }
 

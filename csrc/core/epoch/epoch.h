@@ -142,6 +142,7 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_ASIDE,      /* nobody waits for this peer */
   HV_EPOCH_COMES,      /* this peer comes at `epoch` */
   HV_EPOCH_OFFER,      /* the latest snapshot, as the state of `epoch` */
+  HV_EPOCH_GIVE,       /* the next offer, of `epoch`, also goes to the hubs of the group: nobody can dial this peer */
   HV_EPOCH_WITHDRAW,   /* the offer */
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */

@@ -257,6 +257,10 @@ static void judges(hv_epoch *self, const epoch_event *e) {
   self->end.meets_another = view.any && view.n_right < view.n_words;
   if (!epoch_holds_replica(self) || !self->lineage.is_kept)
     return;
+  if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me)) {
+    self->wanted_offer = self->end.epoch + 1;
+    epoch_order(self, HV_EPOCH_GIVE)->epoch = self->end.epoch + 1;
+  }
   if (hv_lineage_judge(&self->lineage, &view))
     hv_epoch_ledger_kept_settled(&self->ledger);
   else

@@ -315,6 +315,18 @@ static void sits(room *r, size_t i, const pretender_program *program) {
   s->program.program.begins_run = !s->program.n_initial;
 }
 
+/* As their records in the DHT tell a hub. */
+static size_t trainers_of(void *arg, hv_gift_trainer *out, size_t max) {
+  const room *r = arg;
+  size_t n = 0;
+  for (size_t i = 0; i < r->n && n < max; i++)
+    if (lives(r, i) && !helps(r, i)) {
+      const pretender *p = &r->seats[i].program;
+      out[n++] = (hv_gift_trainer){p->id, p->program.client, pretender_look(p)->told};
+    }
+  return n;
+}
+
 static void adds(room *r, int client, int help) {
   pretender_program program = r->program;
   program.client = client;
@@ -322,6 +334,10 @@ static void adds(room *r, int client, int help) {
   program.batch_us += program.batch_us * below(r, 4) / 4; /* unequal machines */
   program.model = r->models ? check_random(&r->run->rng) : 1;
   sits(r, r->n++, &program);
+  if (help) {
+    r->seats[r->n - 1].program.trainers = trainers_of;
+    r->seats[r->n - 1].program.trainers_arg = r;
+  }
   hv_sim_node_config config = pretender_seat(&r->seats[r->n - 1].program);
   if (r->run->options->faults & SWARM_SKEW)
     swarm_seat(r->run, &config);
@@ -340,10 +356,10 @@ static void runs_for(room *r, uint64_t us) {
   hv_sim_run_until(r->run->sim, world(r) + us);
 }
 
-/* No state could be downloaded any more. */
+/* No state could be downloaded any more; a hub keeps the one that clients have. */
 static int is_last_open(const room *r, size_t i) {
   for (size_t k = 0; k < r->n; k++)
-    if (k != i && hv_sim_alive(r->run->sim, k) && !r->seats[k].program.program.client && !helps(r, k))
+    if (k != i && hv_sim_alive(r->run->sim, k) && !r->seats[k].program.program.client)
       return 0;
   return 1;
 }
@@ -422,7 +438,7 @@ static void says_plan(const room *r, int help) {
       r->run->sim,
       "%zu peers, %zu of them dial out only%s, epochs of %.1f s, models %s; late: gradients %d, step %d, state %d; offload %d, "
       "the state each %llu epochs",
-      r->first, r->clients, help ? ", and a helper" : "", (double)r->epoch_us * 1e-6, r->models ? "differ" : "are equal",
+      r->first, r->clients, help ? ", and a hub" : "", (double)r->epoch_us * 1e-6, r->models ? "differ" : "are equal",
       o->delay_grad_averaging, o->delay_optimizer_step, o->delay_state_averaging, o->offload,
       (unsigned long long)o->average_state_every);
 }
@@ -436,13 +452,13 @@ void swarm_run_play(swarm_run *run) {
     hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
   }
   /* the faults may take all that can be dialled, and nobody could download the clients' state */
-  r.clients = below(&r, 2) && !run->options->faults ? below(&r, r.first) : 0;
   int help = !below(&r, 3);
+  r.clients = below(&r, 2) && !run->options->faults ? below(&r, r.first + (size_t)help) : 0;
   says_plan(&r, help);
+  if (help) /* the others come to it: they may all be such that only dial out */
+    adds(&r, 0, 1);
   for (size_t i = 0; i < r.first; i++)
     adds(&r, i >= r.first - r.clients, 0);
-  if (help)
-    adds(&r, 0, 1);
   if (run->options->faults)
     swarm_trouble(run);
   hv_sim_at(run->sim, TURN_US, tick, &r);
