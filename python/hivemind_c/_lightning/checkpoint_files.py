@@ -146,7 +146,8 @@ class CheckpointWriter(Devices):
             self.ends_alone(exception)
         elif self._is_fitting:
             if not (self._writes_all or self.is_elected):
-                logger.warning(
+                logger.log(
+                    logging.WARNING if self.global_rank == 0 else logging.DEBUG,
                     "preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; "
                     "start again, and this one takes over the swarm's state"
                 )
@@ -154,6 +155,8 @@ class CheckpointWriter(Devices):
             trainer = self.lightning_module.trainer
             path = preemption_path(trainer, self._run_id)
             trainer.save_checkpoint(path)
+            if self.global_rank:
+                return  # rank 0 has written it, and says so
             logger.warning(
                 "preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path
             )

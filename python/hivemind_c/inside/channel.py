@@ -44,20 +44,16 @@ class Channel:
             what: What it is, for the error.
         """
         until = time.monotonic() + self._timeout.total_seconds()
-        while True:
-            try:
-                work.wait(SLICE)
-                return
-            except RuntimeError as error:
-                self.watch.check()
-                if work.is_completed():  # it failed: the watch will soon know who is gone
-                    self.watch.check(patience=2.0)
-                    raise PeerError(f"rank {self.rank}: {what} failed: {error}; start the program again") from error
-                if time.monotonic() > until:
-                    raise PeerError(
-                        f"rank {self.rank}: {what} took longer than {self._timeout}: a rank computes for longer, or "
-                        "waits for something else; give all ranks the same batches and the same hooks"
-                    ) from None
+        while (trouble := failure_of(work)) is not None:
+            failed = work.is_completed()
+            self.watch.check(patience=2.0 if failed else 0.0)  # it will soon know who is gone
+            if failed:
+                raise PeerError(f"rank {self.rank}: {what} failed: {trouble}; start the program again")
+            if time.monotonic() > until:
+                raise PeerError(
+                    f"rank {self.rank}: {what} took longer than {self._timeout}: a rank computes for longer, or waits "
+                    "for something else; give all ranks the same batches and the same hooks"
+                )
 
     def report(self, **fields: Any) -> Optional[List[Message]]:
         """Sends a report to rank 0. Rank 0, which sends itself one, gets all of them, one for each rank.
@@ -98,6 +94,15 @@ class Channel:
 
     def _wait_for(self, tensor: torch.Tensor) -> None:
         self.wait(dist.broadcast(tensor, 0, group=self.group, async_op=True), "a command of rank 0")
+
+
+def failure_of(work: Any) -> Optional[str]:
+    """Waits a while. None: the work is done. Otherwise the reason why it is not, or that there is none yet."""
+    try:
+        work.wait(SLICE)
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 def gloo_group(timeout: datetime.timedelta) -> Any:

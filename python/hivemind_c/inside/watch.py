@@ -17,7 +17,7 @@ from hivemind_c.inside.errors import PeerError
 logger = logging.getLogger("hivemind_c.inside")
 LOOK_S = 0.25  #: between two looks at the other processes
 STOPPED_S = 30.0  #: a rank that is stopped is waited for as long
-END_S = 6.0  #: for this process to end by itself once another rank is lost
+END_S = 7.0  #: for this process to end by itself once another rank is lost
 SENTENCE_MAX = 4000  #: characters
 REMEDY = "this peer ends with it; start the program again"
 
@@ -105,14 +105,13 @@ class Watch:
     # ---- its own thread ----
 
     def _run(self) -> None:
-        until = None
-        while not self._ended.wait(LOOK_S):
+        while not self._ended.wait(LOOK_S) and self._lost is None:
             self.look()
-            if self._lost is not None and until is None:
-                until = time.monotonic() + END_S
-            if until is not None and time.monotonic() > until:
-                self._go()
-                os._exit(1)  # it hangs where nothing reaches it: in a collective, or in a round
+
+    def _end_soon(self) -> None:
+        time.sleep(END_S)  # it may hang where nothing reaches it: in a collective, or in a round
+        self._go()
+        os._exit(1)
 
     def look(self) -> None:
         """Looks at all other ranks once."""
@@ -124,6 +123,7 @@ class Watch:
                     self._lost = why
                     logger.error("%s", why)
                     self._said.set()
+                    threading.Thread(target=self._end_soon, name="hivemind_c end", daemon=True).start()
 
     def _trouble_of(self, rank: int) -> Optional[str]:
         if rank not in self._pids:
