@@ -377,6 +377,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         output = super().training_step(*args, **kwargs)  # type: ignore[misc]
         if taken is not None and self._batch_size is None:
             self._batch = taken.samples or self._batch  # 0: the batch was taken in advance, and counted then
+        if self._ranks is not None:
+            self._ranks.skips = output is None
         module = self.lightning_module
         if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:
             for name, value in figures(self.global_progress, self._speed).items():

@@ -101,7 +101,6 @@ class Devices(namespaces.EitherLightning, Base):
     global_rank = of_rank("global_rank", 0, "The rank of this process.")
     local_rank = of_rank("local_rank", 0, "The rank of this process on its machine.")
     node_rank = of_rank("node_rank", 0, "0: all ranks of a peer are on one machine.")
-    world_size = of_rank("world_size", 1, "The number of ranks of this peer.")
     barrier, broadcast, reduce = collective("barrier"), collective("broadcast"), collective("reduce")
     all_gather, reduce_boolean_decision = collective("all_gather"), collective("reduce_boolean_decision")
     _ranks: Any = None  #: a Ranks while fit runs with several ranks
@@ -117,6 +116,17 @@ class Devices(namespaces.EitherLightning, Base):
 
     _of_trainer: Dict[str, Any]
     devices: List[Any]  #: the Trainer's
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks of this peer."""
+        # Lightning refuses a batch without a loss if there are other ranks, which would wait for its gradient
+        alone = not self.has_ranks or self._ranks is not None and self._ranks.skips
+        return 1 if alone else super().world_size  # type: ignore[misc]
+
+    @world_size.setter
+    def world_size(self, value: int) -> None:
+        """Set by Lightning on one device."""
 
     @property
     def has_ranks(self) -> bool:

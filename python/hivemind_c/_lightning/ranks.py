@@ -34,6 +34,7 @@ class Ranks:
     def __init__(self, strategy: Any, trainer: Any):
         self._strategy, self._trainer = strategy, trainer
         self._stop_asked = self._in_hook = self._ended = False
+        self.skips = False  #: training_step has given no loss for this batch
         self.rank, self.world = strategy.global_rank, strategy.world_size
         group = gloo_group(TIMEOUT)
         folder = [tempfile.mkdtemp(prefix="hivemind-ranks-") if self.leads else None]
@@ -163,6 +164,7 @@ class Ranks:
 
     def step_without_batch(self) -> None:
         """Takes part in a batch for which training_step gave no loss."""
+        self.skips = False
         self.stepper.step_without_batch()
         self.after_step()
 
