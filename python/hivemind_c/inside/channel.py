@@ -44,8 +44,10 @@ class Channel:
             what: What it is, for the error.
         """
         until = time.monotonic() + self._timeout.total_seconds()
-        while (trouble := failure_of(work)) is not None:
-            failed = work.is_completed()
+        while True:
+            failed = work.is_completed()  # if so, the wait raises its error
+            if (trouble := failure_of(work)) is None:
+                return
             self.watch.check(patience=2.0 if failed else 0.0)  # it will soon know who is gone
             if failed:
                 raise PeerError(f"rank {self.rank}: {what} failed: {trouble}; start the program again")
@@ -76,11 +78,8 @@ class Channel:
         self._broadcast({"name": name, **fields})
 
     def receive(self) -> Message:
-        """Returns the next command of rank 0. An error of rank 0 is raised."""
-        command = self._broadcast(None)
-        if command["name"] == "error":
-            raise PeerError(command["sentence"])
-        return command
+        """Returns the next command of rank 0."""
+        return self._broadcast(None)
 
     def _broadcast(self, message: Optional[Message]) -> Message:
         rest = b"" if message is None else write(self._command, message)

@@ -4,19 +4,18 @@ import hashlib
 import importlib
 import json
 import os
-import signal
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-import lightning.pytorch
-import pytorch_lightning
+import lightning.pytorch  # noqa: F401
+import pytorch_lightning  # noqa: F401
 import torch
-from lightning.pytorch.plugins.environments import LightningEnvironment  # noqa: F401
 
 import hivemind_c
 import trainers
+from hivemind_c.inside import watch
 
 SAMPLES, FEATURES = 64, 8
 HERE = "/ip4/127.0.0.1/tcp/0"
@@ -80,6 +79,11 @@ def adam(parameters):
     return torch.optim.Adam(parameters, lr=0.01)
 
 
+def scheduled(parameters):
+    made = torch.optim.SGD(parameters, lr=0.5)
+    return [made], [torch.optim.lr_scheduler.ExponentialLR(made, 0.5)]
+
+
 def train(
     namespace="lightning.pytorch",
     devices=2,
@@ -106,9 +110,15 @@ def train(
     random=False,
     own_dht=False,
     seed=5,
+    stopped_s=None,
+    exact_batches=None,
+    save=None,
+    samples=SAMPLES,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
+    if stopped_s is not None:
+        watch.STOPPED_S = stopped_s
     pl = importlib.import_module(namespace)
     rank = int(os.environ.get("LOCAL_RANK", 0))
     options = dict(
@@ -121,14 +131,18 @@ def train(
         if strategy and strategy.get(name) == "PowerSGD":
             strategy[name] = hivemind_c.PowerSGDGradientAverager.get_factory(averager_rank=1, min_compression_ratio=0.0)
     made = hivemind_c.HivemindStrategy(**{**options, **(strategy or {})})
-    batches = []
+    batches, rates, about = [], [], {}
 
     def step(module, x, index):
         batches.append(x.sum().item())
         if step_s:
             time.sleep(step_s)
         if len(batches) == 1:
-            say(event="training", rank=rank, pid=os.getpid(), maddrs=made.dht.get_visible_maddrs() if rank == 0 else None)
+            about.update(sampler=getattr(module.trainer.train_dataloader.sampler, "seed", None))
+            about.update(steps=module.trainer.estimated_stepping_batches if devices > 1 else None)
+            about.update(base=[kind.__name__ for kind in type(made).__mro__])
+            say(event="training", rank=rank, pid=os.getpid(), at=time.time(), **about,
+                maddrs=made.dht.get_visible_maddrs() if rank == 0 else None, dht=dht_of(made))  # fmt: skip
         if fail_at == [rank, len(batches)]:
             raise ValueError("this batch cannot be read")
         if hang_at == [rank, len(batches)]:
@@ -150,10 +164,13 @@ def train(
         module.on_before_optimizer_step = lambda optimizer: module.all_gather(torch.ones(1))
     if hook == "log":
         module.on_before_optimizer_step = lambda optimizer: module.log("norm", 1.0, sync_dist=True)
-    data = torch.utils.data.TensorDataset(whole_numbers())
+    data = torch.utils.data.TensorDataset(whole_numbers(samples))
     if loader == "uneven":
         data = torch.utils.data.TensorDataset(whole_numbers()[: 40 if rank else 64])
-    load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random)
+    sampler = None  # Lightning's, which shuffles
+    if devices > 1 and not random and loader is None:
+        sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
+    load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler)
     given = dict(devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
     if loader == "uneven":
         given["use_distributed_sampler"] = False
@@ -161,7 +178,14 @@ def train(
         given["plugins"] = [Scaled(pl, rank, precision)]
 
     class Until(pl.Callback):
+        def on_train_end(self, trainer, *args):
+            if save:
+                trainer.save_checkpoint(save)
+
         def on_train_batch_end(self, trainer, *args):
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+            if exact_batches and len(batches) == exact_batches:
+                trainer.should_stop = True
             if epochs and made.global_epoch >= epochs:
                 trainer.should_stop = True
 
@@ -175,7 +199,7 @@ def train(
             parameters=digest(module.parameters()), buffers=digest(b for b in module.buffers() if b.is_floating_point()),
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
-            progress=made.global_progress is not None, steps=runs.estimated_stepping_batches if False else None,
+            progress=made.global_progress is not None, rates=rates,
         )  # fmt: skip
 
 
@@ -199,15 +223,14 @@ def Scaled(pl, rank, overflow):
     return Plugin("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000))
 
 
-def launch(devices=2, **options):
-    """As a program that a person starts: Lightning's launcher starts the other ranks."""
-    train(devices=devices, **options)
-
-
-def stopped(signum, frame):
-    raise SystemExit(f"signal {signum}")
+def dht_of(strategy):
+    """What reading dht raises, or None."""
+    try:
+        strategy.dht.peer_id
+    except Exception as error:
+        return str(error)
+    return None
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR2, stopped)
     train(**json.loads(os.environ.get("RANK_OPTIONS", "{}")))

@@ -61,7 +61,8 @@ class Server:
 
     def shutdown(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.kill()  # it holds nothing
+        self.process.wait()
 
 
 class Rank:
@@ -105,13 +106,13 @@ class Rank:
 class Peer:
     """The ranks of one Trainer, as if torchrun or Lightning had started them."""
 
-    def __init__(self, server, devices=2, call="train", per_rank=None, **arguments):
+    def __init__(self, server, devices=2, call="train", environment=None, **arguments):
         about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(devices), "NODE_RANK": "0"}
         self.ranks = []
         for rank in range(devices):
-            environment = {**about, "LOCAL_RANK": str(rank)} if devices > 1 else {}
-            given = {**arguments, "devices": devices, **((per_rank or {}).get(rank, {}))}
-            self.ranks.append(Rank(server, *server.fork(call, given, environment)))
+            around = {**about, "LOCAL_RANK": str(rank)} if devices > 1 else {}
+            given = {**arguments, "devices": devices}
+            self.ranks.append(Rank(server, *server.fork(call, given, {**around, **(environment or {})})))
 
     @property
     def maddrs(self):
