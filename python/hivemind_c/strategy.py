@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import os
@@ -23,12 +22,13 @@ from hivemind_c._lightning import (
     namespaces,
     not_admitted,
     optimizers,
+    preparation,
     registry,
     requirements,
-    schedulers,
+    step_hooks,
 )
 from hivemind_c._lightning.election import Election
-from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, copy_scale, known_options, sampler_seed, swarm_scaler
+from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, known_options, sampler_seed
 from hivemind_c._lightning.ranks import Ranks
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
@@ -37,7 +37,7 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
 from hivemind_c.dht.options import limit
 from hivemind_c.node import Addresses
-from hivemind_c.optim import EpochRecord, GradScaler, Optimizer
+from hivemind_c.optim import EpochRecord, Optimizer
 
 __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
@@ -185,7 +185,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def dht(self) -> DHT:
-        """This peer in the DHT. It starts with fit, or when this property is read. Of several ranks rank 0 has it."""
+        """This peer in the DHT, on rank 0. It starts with fit, or when this property is read."""
         if self.global_rank:
             raise namespaces.misconfigured(
                 self,
@@ -200,7 +200,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def optimizer(self) -> Optional[Optimizer]:
-        """The swarm's optimizer, around that of configure_optimizers, while fit runs. Of several ranks rank 0 has it."""
+        """The swarm's optimizer, around that of configure_optimizers, on rank 0 while fit runs."""
         return self._hive
 
     @property
@@ -215,9 +215,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     @property
     def is_alone(self) -> bool:
         """True while no epoch ends because no other peer trains, as when_alone="wait" asks for."""
-        if self._hive is None:
-            return self._ranks is not None and bool(self._ranks.news.get("alone"))
-        return self._hive.company.waits
+        told = self._ranks is not None and bool(self._ranks.news.get("alone"))
+        return told if self._hive is None else self._hive.company.waits
 
     @property
     def num_peers(self) -> int:
@@ -307,15 +306,18 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0
         self._finder = global_steps.RateFinder(trainer, self._target, self._patches)
         self._dense_gradients = optimizers.DenseGradients(self.lightning_module)
-        self._prepare(trainer)
+        preparation.prepare(self, trainer, self._patches)
+        if self._checkpoints == checkpoint_files.OWN:
+            self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self._peer_id)
+            self._checkpoint_folders.choose(self.is_elected)
         if self._reseed and not self.is_elected:
             change_seeds(self._peer_id)
-            self._sampler_seed = sampler_seed(self._peer_id)
+            self._patches.put(self, "_sampler_seed", sampler_seed(self._peer_id))
 
     def _join_swarm(self, trainer: Any, arguments: Dict[str, Any]) -> None:
         dht = self.dht
         self._peer_id, self._election = dht.peer_id, Election(dht, self._run_id)
-        options = {**self._optimizer_options, "averaged_grad_hook": self._clip_averaged}
+        options = {**self._optimizer_options, "averaged_grad_hook": partial(step_hooks.clip_averaged, self)}
         options["on_epoch"] = log_epochs(self, trainer, options.get("on_epoch"))
         options["buffers"] = module_buffers.chosen(self._buffers, self.lightning_module)
         made = Optimizer if self._ranks is None else self._ranks.lead_with
@@ -325,37 +327,6 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self.optimizers = [hive]
         if self._ranks is not None:
             self._ranks.lead.begin(peer_id=dht.peer_id)
-
-    def _prepare(self, trainer: Any) -> None:
-        """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
-        plugin, module, patches = self.precision_plugin, self.lightning_module, self._patches
-        patches.put(plugin, "_after_closure", self._after_closure)
-        patches.put(module, "lr_scheduler_step", schedulers.lr_scheduler_step(self, self.lr_scheduler_configs))
-        for callback in trainer.callbacks:
-            if global_steps.is_kind(callback, "WeightAveraging"):
-                patches.put(callback, "on_train_batch_end", global_steps.after_global_steps(self, callback))
-        scaler = getattr(plugin, "scaler", None)
-        if isinstance(scaler, torch.amp.GradScaler) and not isinstance(scaler, GradScaler):
-            swarms = swarm_scaler(scaler)
-            patches.put(plugin, "scaler", swarms)
-            patches.at_end(partial(copy_scale, swarms, scaler))
-        if self._reuse_grad_buffers:
-            if (
-                type(module).optimizer_zero_grad
-                is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad
-            ):
-                logger.warning(
-                    "reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums "
-                    "gradients up in .grad"
-                )
-            # the Trainer calls the second before it begins, and before validation
-            for name in ("optimizer_zero_grad", "zero_grad"):
-                patches.put(module, name, patches.nothing)
-        if self._ranks is not None:
-            self._ranks.prepare(patches)
-        if self._checkpoints == checkpoint_files.OWN:
-            self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self._peer_id)
-            self._checkpoint_folders.choose(self.is_elected)
 
     # ---- a step ----
 
@@ -427,8 +398,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             self.first_epoch = epoch
         self._samples += self._batch
         kwargs["batch_size"] = self._batch
-        if ranks is not None and not ranks.leads:
-            optimizer = ranks.follow
+        optimizer = getattr(ranks, "follow", None) or optimizer
         with not_admitted.saves_checkpoint(self, model):
             result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
         if ranks is not None:
@@ -439,38 +409,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def _stepper(self) -> Any:
-        """What takes the batches of this process."""
+        """The optimizer that takes the batches of this process."""
         return self._hive if self._ranks is None else self._ranks.stepper
-
-    def _after_closure(self, model: Any, optimizer: Any) -> None:
-        """In the precision plugin: what Lightning does before a step of the optimizer is done before the swarm's, by
-        _clip_averaged.
-        """
-        plugin = self.precision_plugin
-        if self._finder.at_work:
-            type(plugin)._after_closure(plugin, model, optimizer)
-        elif self._offload and self._hive is not None:  # the averages are in the optimizer's copies, and perhaps in another thread
-            self._call_hooks()
-
-    def _call_hooks(self) -> None:
-        module = self.lightning_module
-        with self._ranks.hook() if self._ranks is not None else contextlib.nullcontext():
-            for call in ("_call_callback_hooks", "_call_lightning_module_hook"):
-                namespaces.part(self._names[0], f"trainer.call.{call}")(
-                    module.trainer, "on_before_optimizer_step", self._hive
-                )
-
-    def _clip_averaged(self, parameters: Any) -> None:
-        """Lightning's hook and its gradient clipping, with the averaged gradient instead of each batch's."""
-        module, trainer = self.lightning_module, self.lightning_module.trainer
-        if not self._offload:
-            self._call_hooks()
-        with self._ranks.hook() if self._ranks is not None else contextlib.nullcontext():
-            module.configure_gradient_clipping(
-                self._hive.opt,
-                gradient_clip_val=trainer.gradient_clip_val,
-                gradient_clip_algorithm=trainer.gradient_clip_algorithm,
-            )
 
     # ---- a run's end ----
 
@@ -483,7 +423,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         """Says goodbye, and puts back what was changed for the run."""
         hive, ranks = self._hive, self._ranks
         if hive is not None:
-            # a delayed step clips by _clip_averaged, and so needs _hive until it is over
+            # a delayed step clips by step_hooks, and so needs _hive until it is over
             hive.state_averager.background.settle()
             self._last_progress = hive.tracker.global_progress
             self._hive = None
@@ -502,7 +442,6 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if self._checkpoint_folders is not None:
             self._checkpoint_folders.restore()
             self._checkpoint_folders = None
-        self._sampler_seed = None
         self._patches.undo()
 
     def _say_if_nothing_was_stepped(self) -> None:

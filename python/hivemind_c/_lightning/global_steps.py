@@ -43,7 +43,9 @@ def estimates_global_steps(strategy: Any, trainer: Any, target: int, given: Opti
         samples = samples_per_batch(self, given)
         known = isinstance(batches, int) and batches >= 0 and samples is not None
         ranks = self.world_size  # of one peer, each with a batch of its own
-        steps = max(1, batches // batches_per_step(target, samples * ranks)) if known and samples is not None else batches
+        steps = batches
+        if known and samples is not None:
+            steps = max(1, batches // batches_per_step(target, samples * ranks))
         if not said:
             said.append(True)
             number = (

@@ -41,7 +41,7 @@ class Channel:
 
         Args:
             work: The work.
-            what: What it is, for the error.
+            what: The name of the work, for the error.
         """
         until = time.monotonic() + self._timeout.total_seconds()
         while True:

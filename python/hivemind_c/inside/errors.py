@@ -1,4 +1,4 @@
-"""What ends all ranks of a peer."""
+"""The error that ends all ranks of a peer."""
 
 from __future__ import annotations
 

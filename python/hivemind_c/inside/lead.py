@@ -1,4 +1,4 @@
-"""Rank 0's Optimizer: it counts the samples of all ranks, and tells the others what to do. docs/design/several-gpus.md."""
+"""Rank 0's Optimizer: counts the samples of all ranks, and commands the others. docs/design/several-gpus.md."""
 
 from __future__ import annotations
 

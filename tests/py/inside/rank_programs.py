@@ -1,4 +1,4 @@
-"""What ranks run in tests: a Trainer with several devices, on data and models whose sums are exact."""
+"""The program of ranks in tests: a Trainer with several devices, on data and models whose sums are exact."""
 
 import hashlib
 import importlib
@@ -196,7 +196,8 @@ def train(
     finally:
         say(
             event="end", at=time.time(), rank=rank, epoch=made.global_epoch, peers=made.num_peers, batches=len(batches),
-            parameters=digest(module.parameters()), buffers=digest(b for b in module.buffers() if b.is_floating_point()),
+            parameters=digest(module.parameters()),
+            buffers=digest(b for b in module.buffers() if b.is_floating_point()),
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
             progress=made.global_progress is not None, rates=rates,
@@ -224,7 +225,7 @@ def Scaled(pl, rank, overflow):
 
 
 def dht_of(strategy):
-    """What reading dht raises, or None."""
+    """The error that reading dht raises, or None."""
     try:
         strategy.dht.peer_id
     except Exception as error:

@@ -1,7 +1,7 @@
 """Forks ranks that run functions of rank_programs.py, so that a test imports Lightning once and not for each rank.
 
 It reads one JSON object a line: {"call": name, "arguments": {}, "environment": {}, "out": path}. It answers with
-{"pid": pid}, and with {"pid": pid, "code": code} once that process has ended. What has run in a rank is in its file.
+{"pid": pid}, and with {"pid": pid, "code": code} once that process has ended. The output of a rank is in its file.
 """
 
 import json

@@ -80,7 +80,7 @@ class Rank:
         return self._server.code(self.pid)
 
     def said(self, event):
-        """What the rank said of an event, or None."""
+        """The words of the rank on an event, or None."""
         lines = (line for line in self.text.splitlines() if line.startswith("{"))
         return next((one for one in map(json.loads, lines) if one.get("event") == event), None)
 
@@ -107,7 +107,8 @@ class Peer:
     """The ranks of one Trainer, as if torchrun or Lightning had started them."""
 
     def __init__(self, server, devices=2, call="train", environment=None, **arguments):
-        about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(devices), "NODE_RANK": "0"}
+        about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        about.update(WORLD_SIZE=str(devices), NODE_RANK="0")
         self.ranks = []
         for rank in range(devices):
             around = {**about, "LOCAL_RANK": str(rank)} if devices > 1 else {}
@@ -124,7 +125,7 @@ class Peer:
         return self
 
     def results(self, timeout=PATIENCE):
-        """What each rank said at its end; all have ended with 0."""
+        """The words of each rank at its end; all have ended with 0."""
         codes = [rank.ended(timeout) for rank in self.ranks]
         assert codes == [0] * len(codes), "\n----\n".join(rank.text for rank in self.ranks)
         return [rank.said("end") for rank in self.ranks]

@@ -18,7 +18,7 @@ _alone = {}
 
 
 def alone(peer, **options):
-    """What one device makes of it, asked once."""
+    """The result of one device, asked once."""
     key = repr(sorted(options.items()))
     if key not in _alone:
         _alone[key] = peer(1, **{"batch": 16, **options}).results()[0]

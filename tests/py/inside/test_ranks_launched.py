@@ -1,4 +1,4 @@
-"""docs/howto/several-gpus.md word for word: its program, started by Lightning and by torchrun; and ranks that die there."""
+"""The program of docs/howto/several-gpus.md, word for word, started by Lightning and torchrun; ranks that die."""
 
 import os
 import re

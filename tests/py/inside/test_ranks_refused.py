@@ -1,4 +1,4 @@
-"""What several ranks cannot do is one sentence on all of them."""
+"""Each mistake with several ranks is one sentence on all of them."""
 
 import pytest
 
@@ -24,7 +24,8 @@ def test_dht_of_another_rank_is_refused(peer):
 def test_other_model_is_refused(peer):
     ended(
         peer(2, model_of_rank=True),
-        "rank 1 has another model than rank 0 ('net.line.weight' of [4, 9] float32 instead of 'net.line.weight' of [4, 8]",
+        "rank 1 has another model than rank 0 "
+        "('net.line.weight' of [4, 9] float32 instead of 'net.line.weight' of [4, 8] float32)",
     )
 
 

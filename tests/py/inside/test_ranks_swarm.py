@@ -49,8 +49,8 @@ def test_delayed_steps_reach_all_ranks(peer):
 
 def test_resumed_peer_continues_as_one_that_was_not_stopped(peer, tmp_path):
     whole = peer(2, passes=4, optimizer="adam").results()
-    half = peer(2, passes=2, optimizer="adam", trainer=dict(default_root_dir=str(tmp_path)), save=str(tmp_path / "half.ckpt"))
-    half.results()
-    rest = peer(2, passes=4, optimizer="adam", resume=str(tmp_path / "half.ckpt")).results()
+    path = str(tmp_path / "half.ckpt")
+    peer(2, passes=2, optimizer="adam", save=path).results()
+    rest = peer(2, passes=4, optimizer="adam", resume=path).results()
     assert rest[0]["parameters"] == rest[1]["parameters"] == whole[0]["parameters"]
     assert rest[1]["epoch"] == 4
