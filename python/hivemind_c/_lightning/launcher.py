@@ -10,7 +10,10 @@ import threading
 import time
 from typing import Any, Dict, List, Sequence
 
+import torch
+
 from hivemind_c._lightning import namespaces
+from hivemind_c.node import Node
 
 logger = logging.getLogger("hivemind_c.strategy")
 LOOK_S = 0.25  #: between two looks at the ranks
@@ -53,11 +56,12 @@ class _Forks:
     _of: Any
 
     def launch(self, function: Any, *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
-        if self._of._dht is not None:
+        if Node.started_in == os.getpid() or torch.cuda.is_initialized():
+            what = "started a DHT" if Node.started_in == os.getpid() else "used CUDA"
             raise namespaces.misconfigured(
                 self._of,
-                "a notebook forks a process for each device, and this one has a DHT already, which cannot be forked: "
-                "restart the kernel, and leave dht= out",
+                f"a notebook forks a process for each device, and this kernel has {what} already, which cannot be "
+                "forked: restart the kernel, and call fit before that; leave dht= out",
             )
         return super().launch(function, *args, trainer=trainer, **kwargs)  # type: ignore[misc]
 

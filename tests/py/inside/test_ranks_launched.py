@@ -89,7 +89,8 @@ def test_page_runs_with_each_launcher(start, command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_rank_that_dies_is_named_and_ends_all(start, command):
     running = start(command, endless=True)
-    assert eventually(lambda: "Epoch 3" in running.said() or running.poll() is not None, timeout=240)
+    assert eventually(lambda: "the first batch has 32 samples" in running.said(), timeout=240), running.said()
+    time.sleep(1.0)
     ranks = ranks_of(running)
     assert len(ranks) == 2, running.said()
     began = time.monotonic()
