@@ -18,6 +18,7 @@ from hivemind_c.node import Node
 logger = logging.getLogger("hivemind_c.strategy")
 LOOK_S = 0.25  #: between two looks at the ranks
 END_S = 8.0  #: for the ranks to end by themselves after one has failed; longer than inside/watch.py gives each
+FIRST = "HIVEMIND_FIRST_RANK"  #: variable with the process of rank 0, for the ranks that it starts
 _made: Dict[type, type] = {}
 
 
@@ -40,6 +41,7 @@ class _Scripts:
     _ranks: Sequence[subprocess.Popen] = ()
 
     def _call_children_scripts(self) -> None:
+        os.environ[FIRST] = str(os.getpid())
         super()._call_children_scripts()  # type: ignore[misc]
         # Lightning's observer, which kills before anybody has said why, gets none to observe
         self._ranks, self.procs = self.procs, []
@@ -48,6 +50,25 @@ class _Scripts:
     def kill(self, signum: Any) -> None:
         for process in self._ranks:
             process.send_signal(signum)
+
+
+def watch_first(until: threading.Event) -> None:
+    """In a rank that rank 0 has started: ends this process if rank 0 ends before the ranks have met.
+
+    Args:
+        until: Set once they have met: then inside/watch.py looks.
+    """
+    first = os.environ.get(FIRST)
+    if not first or int(first) != os.getppid():
+        return
+
+    def look() -> None:
+        while not until.wait(LOOK_S):
+            if os.getppid() != int(first):
+                logger.error("rank 0 (process %s) has died before the ranks had met; this rank ends with it", first)
+                os._exit(1)
+
+    threading.Thread(target=look, name="hivemind_c first", daemon=True).start()
 
 
 class _Forks:

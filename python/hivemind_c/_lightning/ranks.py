@@ -41,6 +41,7 @@ class Ranks:
         dist.broadcast_object_list(folder, 0, group=group)
         self.watch = Watch(str(folder[0]), self.rank, self.world)
         self.channel = Channel(self.watch, group)
+        strategy.have_met.set()
         self.lead: Optional[LeadOptimizer] = None
         self.follow: Optional[FollowOptimizer] = None
 
