@@ -48,28 +48,28 @@ def start(tmp_path):
             )  # fmt: skip
         )
         started[-1].said = (tmp_path / "out.txt").read_text
+        started[-1].folder = tmp_path
         return started[-1]
 
     yield run
     for process in started:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        process.kill()
+        for pid in ranks_of(process):  # torchrun gives them sessions of their own
+            os.kill(pid, signal.SIGKILL)
         process.wait()
 
 
 def ranks_of(process):
-    """The processes of the program below this one."""
+    """The processes of the program, rank 0 first."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            session = int((path / "stat").read_text().rpartition(")")[2].split()[3])
+            here = (path / "cwd").resolve() == process.folder.resolve()
             words = (path / "cmdline").read_bytes().split(b"\0")
-        except (OSError, IndexError):
+        except OSError:
             continue
         runs = any(word.endswith(b"train.py") for word in words) and b"torch.distributed.run" not in words
-        if session == process.pid and runs:
+        if here and runs:
             found.append(int(path.name))
     return sorted(found)
 
