@@ -29,4 +29,5 @@ def test_notebook_forks_ranks_and_gets_the_weights_back():
 
 
 def test_kernel_that_had_a_node_is_told_to_restart():
-    assert "this kernel has started a DHT already, which cannot be forked: restart the kernel" in typed(BEFORE + PROGRAM)
+    said = typed(BEFORE + PROGRAM)
+    assert "this kernel has started a DHT already, which cannot be forked: restart the kernel" in said, said
