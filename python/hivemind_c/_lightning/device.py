@@ -85,7 +85,13 @@ def collective(name: str) -> Any:
             return args[0] if args else None
         return getattr(super(Devices, self), name)(*args, **kwargs)
 
-    call.__name__, call.__doc__ = name, f"Called by Lightning: its {name} among the ranks of this peer."
+    call.__name__ = name
+    call.__doc__ = f"""Called by Lightning: its {name} among the ranks of this peer.
+
+        Args:
+            *args: Arguments of Lightning.
+            **kwargs: Named arguments of Lightning.
+        """
     return call
 
 
