@@ -262,7 +262,7 @@ def test_serialized_tensor_has_the_form_of_the_page():
 
 # ---- length ----
 
-LIMITED = "codecs", "dht", "gpu", "hub", "matchmaking", "progress", "reach", "several-gpus", "state", "state-on-demand", "wire"
+LIMITED = "codecs dht gpu hub matchmaking progress reach several-gpus state state-on-demand wire".split()
 WORDS_MAX = dict.fromkeys(LIMITED, 1600)
 WORDS_MAX["architecture"] = 1300
 WORDS_MAX["invitations"] = 1600
