@@ -58,6 +58,8 @@ class Node:
         invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
     """
 
+    started_in: Optional[int] = None  #: the process that has started a node; forked from it, another cannot
+
     def __init__(
         self,
         listen: Addresses = None,
@@ -111,6 +113,7 @@ class Node:
             if self._node is None:
                 _notebook.replace(self._is_in_the_way, "the node")
                 secrets = {name: self._config[name] and self._config[name].reveal() for name in ("swarm_key", "invite")}
+                Node.started_in = os.getpid()
                 self._node = _hivemind_c.Node(**{**self._config, **secrets, "denials": self._kept_denials()})
                 _log.watch(self)
                 _grpc_holes.tell()

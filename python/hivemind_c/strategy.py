@@ -22,12 +22,14 @@ from hivemind_c._lightning import (
     namespaces,
     not_admitted,
     optimizers,
+    preparation,
     registry,
     requirements,
-    schedulers,
+    step_hooks,
 )
 from hivemind_c._lightning.election import Election
-from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, copy_scale, known_options, swarm_scaler
+from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, known_options, sampler_seed
+from hivemind_c._lightning.ranks import Ranks
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures, log_epochs
@@ -35,7 +37,7 @@ from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
 from hivemind_c.dht.options import limit
 from hivemind_c.node import Addresses
-from hivemind_c.optim import EpochRecord, GradScaler, Optimizer
+from hivemind_c.optim import EpochRecord, Optimizer
 
 __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
@@ -45,7 +47,7 @@ logger = logging.getLogger("hivemind_c.strategy")
 class HivemindStrategy(checkpoint_files.CheckpointWriter):
     """Makes a Lightning Trainer one peer of a swarm.
 
-    Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
+    Trainer(strategy=HivemindStrategy(target_batch_size=4096))
 
     All peers together gather target_batch_size samples, average their gradients and take one step: a global epoch.
     docs/reference/strategy.md describes checkpoints, schedulers and the rest.
@@ -183,7 +185,13 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def dht(self) -> DHT:
-        """This peer in the DHT. It starts with fit, or when this property is read."""
+        """This peer in the DHT, on rank 0. It starts with fit, or when this property is read."""
+        if self.global_rank:
+            raise namespaces.misconfigured(
+                self,
+                f"rank {self.global_rank} has no DHT, because all ranks are one peer and rank 0 speaks for it: look at "
+                "dht where trainer.is_global_zero is true",
+            )
         if self._dht is None:
             self._dht = bootstrap.start(self._peers, self._patience, **self._dht_options)
             if not self._peers and not self._dht.client_mode:
@@ -192,7 +200,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def optimizer(self) -> Optional[Optimizer]:
-        """The swarm's optimizer, around that of configure_optimizers, while fit runs."""
+        """The swarm's optimizer, around that of configure_optimizers, on rank 0 while fit runs."""
         return self._hive
 
     @property
@@ -200,12 +208,15 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         """The progress of the swarm as a GlobalTrainingProgress. None: before the first fit."""
         if self._hive is not None:
             self._last_progress = self._hive.tracker.global_progress
+        elif self._ranks is not None:
+            self._last_progress = self._ranks.progress or self._last_progress
         return self._last_progress
 
     @property
     def is_alone(self) -> bool:
         """True while no epoch ends because no other peer trains, as when_alone="wait" asks for."""
-        return self._hive is not None and self._hive.company.waits
+        told = self._ranks is not None and bool(self._ranks.news.get("alone"))
+        return told if self._hive is None else self._hive.company.waits
 
     @property
     def num_peers(self) -> int:
@@ -218,6 +229,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         """The number of optimizer steps of the swarm, as far as this peer has taken part."""
         if self._hive is not None:
             self._last_epoch = self._hive.local_epoch
+        elif self._ranks is not None:
+            self._last_epoch = self._ranks.news.get("epoch", self._last_epoch)
         return self._last_epoch
 
     @property
@@ -265,65 +278,55 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         Args:
             trainer: The Trainer.
         """
-        fitting = trainer.state.fn == "fit"
-        if fitting:
+        if trainer.state.fn != "fit":
+            super().setup(trainer)  # type: ignore[misc]
+            return
+        if self.has_ranks:
+            self._ranks = Ranks(self, trainer)
+        try:
             requirements.check_training(self, trainer, self._target)
             apart = self._offload or self._reuse_grad_buffers or bool(self._optimizer_options.get("use_local_updates"))
             requirements.check_rate_finder(self, trainer, self._target, apart)
-        super().setup(trainer)  # type: ignore[misc]
-        if fitting:
-            try:
-                self._join(trainer)
-            except BaseException:
-                self._leave()
-                raise
+            if self._ranks is not None:
+                self._ranks.check(self.lightning_module)
+            super().setup(trainer)  # type: ignore[misc]
+            self._join(trainer)
+        except BaseException as error:
+            self.ends_alone(error)
+            self._leave()
+            raise
 
     def _join(self, trainer: Any) -> None:
         arguments = requirements.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
-        dht = self.dht
-        self._election = Election(dht, self._run_id)
-        options = {**self._optimizer_options, "averaged_grad_hook": self._clip_averaged}
-        options["on_epoch"] = log_epochs(self, trainer, options.get("on_epoch"))
-        options["buffers"] = module_buffers.chosen(self._buffers, self.lightning_module)
-        hive = self._hive = Optimizer(dht=dht, **arguments, **options)
-        hive.check_setup()  # before training begins
-        optimizers.pass_for_inner(hive)
-        self.optimizers = [hive]
+        if self._ranks is not None and not self._ranks.leads:
+            told = self._ranks.follow_with(self.optimizers[0], self._reuse_grad_buffers)
+            self._peer_id = told["peer_id"]
+        else:
+            self._join_swarm(trainer, arguments)
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0
         self._finder = global_steps.RateFinder(trainer, self._target, self._patches)
         self._dense_gradients = optimizers.DenseGradients(self.lightning_module)
-        self._prepare(trainer)
-        if self._reseed and not self.is_elected:
-            change_seeds(self.dht.peer_id)
-
-    def _prepare(self, trainer: Any) -> None:
-        """Changes in the module, the precision plugin and the callbacks that last as long as fit does."""
-        plugin, module, patches = self.precision_plugin, self.lightning_module, self._patches
-        patches.put(plugin, "_after_closure", self._after_closure)
-        patches.put(module, "lr_scheduler_step", schedulers.lr_scheduler_step(self, self.lr_scheduler_configs))
-        for callback in trainer.callbacks:
-            if global_steps.is_kind(callback, "WeightAveraging"):
-                patches.put(callback, "on_train_batch_end", global_steps.after_global_steps(self, callback))
-        scaler = getattr(plugin, "scaler", None)
-        if isinstance(scaler, torch.amp.GradScaler) and not isinstance(scaler, GradScaler):
-            swarms = swarm_scaler(scaler)
-            patches.put(plugin, "scaler", swarms)
-            patches.at_end(partial(copy_scale, swarms, scaler))
-        if self._reuse_grad_buffers:
-            if (
-                type(module).optimizer_zero_grad
-                is not namespaces.part(self._names[0], "LightningModule").optimizer_zero_grad
-            ):
-                logger.warning(
-                    "reuse_grad_buffers: the module's own optimizer_zero_grad is not called while the swarm sums "
-                    "gradients up in .grad"
-                )
-            # the Trainer calls the second before it begins, and before validation
-            for name in ("optimizer_zero_grad", "zero_grad"):
-                patches.put(module, name, patches.nothing)
+        preparation.prepare(self, trainer, self._patches)
         if self._checkpoints == checkpoint_files.OWN:
-            self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self.dht.peer_id)
+            self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self._peer_id)
             self._checkpoint_folders.choose(self.is_elected)
+        if self._reseed and not self.is_elected:
+            change_seeds(self._peer_id)
+            self._patches.put(self, "_sampler_seed", sampler_seed(self._peer_id))
+
+    def _join_swarm(self, trainer: Any, arguments: Dict[str, Any]) -> None:
+        dht = self.dht
+        self._peer_id, self._election = dht.peer_id, Election(dht, self._run_id)
+        options = {**self._optimizer_options, "averaged_grad_hook": partial(step_hooks.clip_averaged, self)}
+        options["on_epoch"] = log_epochs(self, trainer, options.get("on_epoch"))
+        options["buffers"] = module_buffers.chosen(self._buffers, self.lightning_module)
+        made = Optimizer if self._ranks is None else self._ranks.lead_with
+        hive = self._hive = made(dht=dht, **arguments, **options)
+        hive.check_setup()  # before training begins
+        optimizers.pass_for_inner(hive)
+        self.optimizers = [hive]
+        if self._ranks is not None:
+            self._ranks.lead.begin(peer_id=dht.peer_id)
 
     # ---- a step ----
 
@@ -341,10 +344,12 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         elif self._batch_size is None:
             self._batch = self._counter.count(given[0]) if given else 1
         if taken is None:
-            self._hive.expect_batch(self._batch)
+            self._stepper.expect_batch(self._batch)
         output = super().training_step(*args, **kwargs)  # type: ignore[misc]
         if taken is not None and self._batch_size is None:
             self._batch = taken.samples or self._batch  # 0: the batch was taken in advance, and counted then
+        if self._ranks is not None:
+            self._ranks.skips = output is None
         module = self.lightning_module
         if (module.trainer.global_step + 1) % max(1, module.trainer.log_every_n_steps) == 0:
             for name, value in figures(self.global_progress, self._speed).items():
@@ -360,9 +365,15 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             **kwargs: Further named arguments of Lightning.
         """
         batch = super().batch_to_device(batch, *args, **kwargs)  # type: ignore[misc]
-        if self._hive is not None and self.lightning_module.trainer.training:
+        if self._is_fitting and self.lightning_module.trainer.training:
             self._finder.gather(lambda: self._batch_size or self._counter.count(batch))
         return batch
+
+    def on_validation_start(self) -> None:
+        """Called by Lightning before validation: all ranks of this peer validate with the same buffers."""
+        if self._ranks is not None:
+            self._ranks.sync(whole=True)
+        super().on_validation_start()  # type: ignore[misc]
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         """Called by Lightning after each batch: counts the batch, and steps when the swarm has enough samples.
@@ -373,51 +384,33 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             model: The module.
             **kwargs: Further arguments of Lightning.
         """
-        loss = closure()
-        if loss is None:
-            return None  # training_step gave none: this batch has no gradients, and does not count
+        loss, ranks = closure(), self._ranks
+        if loss is None:  # training_step gave none: this batch has no gradients, and does not count
+            if ranks is not None:
+                ranks.step_without_batch()
+            return None
         if self._finder.at_work:
             return super().optimizer_step(self._hive.opt, lambda: loss, model, **kwargs)  # type: ignore[misc]
         self._dense_gradients.convert()
-        self._hive.report_loss(loss)
+        self._stepper.report_loss(loss)
         epoch = self.global_epoch
         if not self._samples:
             self.first_epoch = epoch
         self._samples += self._batch
         kwargs["batch_size"] = self._batch
+        optimizer = getattr(ranks, "follow", None) or optimizer
         with not_admitted.saves_checkpoint(self, model):
             result = super().optimizer_step(optimizer, lambda: loss, model, **kwargs)  # type: ignore[misc]
+        if ranks is not None:
+            ranks.after_step()
         if self._checkpoint_folders is not None and self.global_epoch != epoch:
             self._checkpoint_folders.choose(self.is_elected)
         return result
 
-    def _after_closure(self, model: Any, optimizer: Any) -> None:
-        """In the precision plugin: what Lightning does before a step of the optimizer is done before the swarm's, by
-        _clip_averaged.
-        """
-        plugin = self.precision_plugin
-        if self._finder.at_work:
-            type(plugin)._after_closure(plugin, model, optimizer)
-        elif self._offload:  # the averages are in the optimizer's copies, and perhaps in another thread
-            self._call_hooks()
-
-    def _call_hooks(self) -> None:
-        module = self.lightning_module
-        for call in ("_call_callback_hooks", "_call_lightning_module_hook"):
-            namespaces.part(self._names[0], f"trainer.call.{call}")(
-                module.trainer, "on_before_optimizer_step", self._hive
-            )
-
-    def _clip_averaged(self, parameters: Any) -> None:
-        """Lightning's hook and its gradient clipping, with the averaged gradient instead of each batch's."""
-        module, trainer = self.lightning_module, self.lightning_module.trainer
-        if not self._offload:
-            self._call_hooks()
-        module.configure_gradient_clipping(
-            self._hive.opt,
-            gradient_clip_val=trainer.gradient_clip_val,
-            gradient_clip_algorithm=trainer.gradient_clip_algorithm,
-        )
+    @property
+    def _stepper(self) -> Any:
+        """The optimizer that takes the batches of this process."""
+        return self._hive if self._ranks is None else self._ranks.stepper
 
     # ---- a run's end ----
 
@@ -428,15 +421,18 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     def _leave(self) -> None:
         """Says goodbye, and puts back what was changed for the run."""
-        hive = self._hive
+        hive, ranks = self._hive, self._ranks
         if hive is not None:
-            # a delayed step clips by _clip_averaged, and so needs _hive until it is over
+            # a delayed step clips by step_hooks, and so needs _hive until it is over
             hive.state_averager.background.settle()
             self._last_progress = hive.tracker.global_progress
             self._hive = None
             hive.shutdown()  # takes its outcome over, and tells what went wrong in it
             self._last_epoch = hive.local_epoch
             self._say_if_nothing_was_stepped()
+        if ranks is not None:
+            ranks.leave()
+            self._last_epoch, self._last_progress, self._ranks = self.global_epoch, self.global_progress, None
         if self._election is not None:
             self._election.shutdown()
             self._election = None
@@ -469,7 +465,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             )
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
         # not shared by copies
-        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches())
+        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches(), have_met=None)
         # of the last fit
         there = {
             name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")

@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Any, Dict, List, Mapping, Optional, Set
 
-from hivemind_c._lightning.device import OneDevice
+from hivemind_c._lightning.device import Devices
 from hivemind_c._lightning.election import Election
 from hivemind_c.optim import Optimizer
 
@@ -54,7 +54,7 @@ def preemption_path(trainer: Any, run_id: str) -> str:
     return os.path.join(folders[0] if folders else trainer.default_root_dir, f"{run_id}-preempted.ckpt")
 
 
-class CheckpointWriter(OneDevice):
+class CheckpointWriter(Devices):
     """The part of HivemindStrategy that writes and reads checkpoints."""
 
     _checkpoints: str
@@ -66,6 +66,8 @@ class CheckpointWriter(OneDevice):
     @property
     def is_elected(self) -> bool:
         """True if this is the one peer that writes shared files. Another peer takes over when it has left."""
+        if self._ranks is not None and not self._ranks.leads:
+            return bool(self._ranks.news.get("elected"))
         return self._election is not None and self._election.elected
 
     def _settle(self) -> None:
@@ -78,12 +80,24 @@ class CheckpointWriter(OneDevice):
         self._settle()
         return super().lightning_module_state_dict()  # type: ignore[misc]
 
+    def ends_alone(self, error: BaseException) -> None:
+        """Tells the other ranks of this peer, if there are any, why this one ends.
+
+        Args:
+            error: The error.
+        """
+        if self._ranks is not None:
+            self._ranks.fail(error)
+
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Restores the optimizers from a checkpoint.
 
         Args:
             checkpoint: The checkpoint.
         """
+        if self._ranks is not None and not self._ranks.leads:
+            self._ranks.follow.forget()  # the state is rank 0's
+            return
         for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"]):
             optimizer.load_state_dict(state)
 
@@ -95,6 +109,8 @@ class CheckpointWriter(OneDevice):
             filepath: File to write.
             storage_options: As in Lightning.
         """
+        if self._ranks is not None:
+            self._ranks.sync()  # rank 0 may have taken a delayed step over
         # which this peer's finder loads again
         if self._writes_all or self.is_elected or os.path.basename(filepath).startswith(".lr_find_"):
             super().save_checkpoint(checkpoint, filepath, storage_options)  # type: ignore[misc]
@@ -113,7 +129,11 @@ class CheckpointWriter(OneDevice):
 
     @property
     def _writes_all(self) -> bool:
-        return self._hive is None or self._checkpoints == OWN
+        return not self._is_fitting or self._checkpoints == OWN
+
+    @property
+    def _is_fitting(self) -> bool:
+        return self._hive is not None or self._ranks is not None
 
     def on_exception(self, exception: BaseException) -> None:
         """Writes a checkpoint if the process is to end (SIGTERM), and logs where it is.
@@ -121,9 +141,13 @@ class CheckpointWriter(OneDevice):
         Args:
             exception: The exception that ends training.
         """
-        if type(exception).__name__ == "SIGTERMException" and self._hive is not None:
+        super().on_exception(exception)  # type: ignore[misc]
+        if type(exception).__name__ != "SIGTERMException":
+            self.ends_alone(exception)
+        elif self._is_fitting:
             if not (self._writes_all or self.is_elected):
-                logger.warning(
+                logger.log(
+                    logging.WARNING if self.global_rank == 0 else logging.DEBUG,
                     "preempted: nothing was written here, because checkpoints='elected' leaves that to another peer; "
                     "start again, and this one takes over the swarm's state"
                 )
@@ -131,6 +155,8 @@ class CheckpointWriter(OneDevice):
             trainer = self.lightning_module.trainer
             path = preemption_path(trainer, self._run_id)
             trainer.save_checkpoint(path)
+            if self.global_rank:
+                return  # rank 0 has written it, and says so
             logger.warning(
                 "preempted: where training stood is in %s; go on with trainer.fit(model, ckpt_path=%r)", path, path
             )

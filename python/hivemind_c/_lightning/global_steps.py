@@ -42,7 +42,10 @@ def estimates_global_steps(strategy: Any, trainer: Any, target: int, given: Opti
         batches = kind.estimated_stepping_batches.fget(self)  # type: ignore[attr-defined]
         samples = samples_per_batch(self, given)
         known = isinstance(batches, int) and batches >= 0 and samples is not None
-        steps = max(1, batches // batches_per_step(target, samples)) if known and samples is not None else batches
+        ranks = self.world_size  # of one peer, each with a batch of its own
+        steps = batches
+        if known and samples is not None:
+            steps = max(1, batches // batches_per_step(target, samples * ranks))
         if not said:
             said.append(True)
             number = (

@@ -50,7 +50,9 @@ def make(cls: type, base: str, names: Tuple[str, ...]) -> type:
     if key not in _made:
         bases = (cls, *(part(name, base) for name in names))
         _made[key] = type(
-            cls.__name__, bases, {"__module__": cls.__module__, "__doc__": cls.__doc__, "_mixin": cls, "_names": names}
+            cls.__name__,
+            bases,
+            {"__module__": cls.__module__, "__doc__": cls.__doc__, "_mixin": cls, "_names": names, "_base": base},
         )
     return _made[key]
 

@@ -13,12 +13,6 @@ from hivemind_c._lightning.namespaces import misconfigured
 
 def check_training(strategy: Any, trainer: Any, target: int) -> None:
     """The Trainer and the module: what the swarm does is not done by them as well."""
-    if len(strategy.devices) > 1 or trainer.num_nodes > 1:
-        raise misconfigured(
-            strategy,
-            "a peer trains on one device: give Trainer(devices=1), and start a process for each GPU "
-            "(CUDA_VISIBLE_DEVICES=0, =1, ...)",
-        )
     accumulating = any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in trainer.callbacks)
     if trainer.accumulate_grad_batches != 1 or accumulating:
         raise misconfigured(
@@ -47,11 +41,12 @@ def check_training(strategy: Any, trainer: Any, target: int) -> None:
 
 def check_rate_finder(strategy: Any, trainer: Any, target: int, apart: bool) -> None:
     """apart: gradients are not where the optimizer of this peer alone would look for them."""
+    apart = apart or strategy.has_ranks
     if apart and any(is_kind(callback, "LearningRateFinder") for callback in trainer.callbacks):
         raise misconfigured(
             strategy,
-            "the learning-rate finder cannot be used with offload_optimizer, delays, reuse_grad_buffers or "
-            "use_local_updates: find the rate without the strategy, with "
+            "the learning-rate finder cannot be used with offload_optimizer, delays, reuse_grad_buffers, "
+            "use_local_updates or several devices: find the rate without the strategy, with "
             f"Trainer(accumulate_grad_batches=N) for N batches of {target} samples together, and give it to "
             "configure_optimizers",
         )

@@ -12,8 +12,8 @@ from hivemind_c import cuda
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
-from hivemind_c.optim.parameters import add_up, all_finite, copy_all, flat_views
-from hivemind_c.optim.reused_buffers import ReusedBuffers
+from hivemind_c.optim.gradient_sums import GradientSums
+from hivemind_c.optim.parameters import all_finite, copy_all, flat_views
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -42,7 +42,7 @@ class UncompressedKey(AdaptiveCompressionBase):
         return self.exact if info.key == self.key else self.rest
 
 
-class GradientAverager(DecentralizedAverager):
+class GradientAverager(GradientSums, DecentralizedAverager):
     """Adds up gradients batch by batch, weighted by batch size, and averages their mean with other peers.
 
     Call accumulate_grads_(batch_size) after each backward, and step() at the end of an epoch. Then use the averages by
@@ -88,14 +88,7 @@ class GradientAverager(DecentralizedAverager):
             raise ValueError(
                 "with reuse_grad_buffers the sums are where the gradients are: leave accumulate_grads_on out"
             )
-        self.parameters = list(parameters)
-        if not self.parameters or not all(isinstance(p, torch.Tensor) for p in self.parameters):
-            raise ValueError("parameters must be a list of at least one tensor")
-        self.reuse_grad_buffers, self.warn, self._warned = reuse_grad_buffers, warn, set()  # texts
-        self._views = flat_views(self.parameters, device=accumulate_grads_on, halves=reuse_grad_buffers)
-        self._reused = ReusedBuffers(self.parameters if reuse_grad_buffers else ())
-        if reuse_grad_buffers:
-            self._lend()
+        self._begin_sums(parameters, reuse_grad_buffers, accumulate_grads_on, warn)
         on_gpus = (
             self.works_on_gpus
             and not averaged_grads
@@ -119,14 +112,7 @@ class GradientAverager(DecentralizedAverager):
             self._averaged = flat_views(self._views, device="cpu", pin=True)
         if [tuple(t.shape) for t in self._averaged] != [tuple(p.shape) for p in self.parameters]:
             raise ValueError("averaged_grads must have the shapes of the parameters, one for each")
-        self.local_samples_accumulated = self.local_times_accumulated = 0
-        self._anchor: Optional[int] = None
-        self._weights = 0.0  # of the batches in the sums, where one of the anchor's size has 1
-        self.scale = 1.0  #: of a GradScaler, by which sums kept in .grad are too large
-        self._touched = [False] * len(self.parameters)
-        # what step() made and nobody has used; what it has averaged and not reset
-        self._new_averaged_grads = self._averaged_sums = False
-        self._to_zero = False  # sums in .grad that step() has reset, but for the averages in them
+        self._new_averaged_grads = False  # what step() made and nobody has used
         self._metric = torch.zeros(2)  # the metric if there is one, and whether there is
         self._join(dht, self._averaged, prefix=prefix, client_mode=client_mode, start=start, **kwargs)
 
@@ -136,7 +122,8 @@ class GradientAverager(DecentralizedAverager):
         """Becomes a DecentralizedAverager of these tensors and the metric."""
         infos = [CompressionInfo.from_tensor(t, key=i, role=TensorRole.GRADIENT) for i, t in enumerate(tensors)]
         infos.append(CompressionInfo.from_tensor(self._metric, key="metric"))
-        super().__init__(
+        DecentralizedAverager.__init__(
+            self,
             [*tensors, self._metric],
             dht,
             tensor_infos=infos,
@@ -153,136 +140,9 @@ class GradientAverager(DecentralizedAverager):
         """
         return lambda *args, **more: cls(*args, **{**kwargs, **more})
 
-    # ---- adding up ----
-
-    def _lend(self) -> None:
-        for p, view in zip(self.parameters, self._views):
-            p.grad = view
-
-    def accumulate_grads_(self, batch_size: int) -> None:
-        """Adds the gradients in the parameters to the sums.
-
-        Args:
-            batch_size: Number of samples of which the gradients are the mean.
-        """
-        if self._averaged_sums:
-            self._averaged_sums = False
-            self._warn(
-                "gradients are added to sums that were averaged already: call reset_accumulated_grads_() after it, or "
-                "step() without reset_accumulators=False"
-            )
-        grads = [p.grad for p in self.parameters]
-        if self.reuse_grad_buffers:
-            self._count_reused(grads, batch_size)
-        else:
-            self._add(grads, batch_size)
-        self.local_samples_accumulated += batch_size
-        self.local_times_accumulated += 1
-
-    def _count_reused(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
-        if self._to_zero:
-            raise ValueError(
-                "with reuse_grad_buffers the averages of the last step() lie in .grad, and a batch was added to them "
-                "there: before the next backward, step with them "
-                "within use_averaged_gradients(), or call notify_used_averaged_gradients() when they are used or not "
-                "wanted"
-            )
-        for grad, view in zip(grads, self._views):
-            if grad is not view:
-                raise ValueError(
-                    "with reuse_grad_buffers gradients are added up in .grad, and somebody has replaced them there: "
-                    "do not call zero_grad(), "
-                    "of the optimizer or of the model, or remove reuse_grad_buffers"
-                )
-        self._reused.anchor = self._anchor
-        weight = self._reused.weigh(batch_size, self._views)
-        self._anchor = self._reused.anchor
-        if weight * self._anchor != batch_size:
-            self._warn(
-                f"a batch of {batch_size} samples weighs as much as the first one of {self._anchor}, because its size "
-                "was not known when it was added up in .grad: "
-                "call expect_batch() before the backward of each batch, or remove reuse_grad_buffers"
-            )
-        self._weights += weight
-
-    def expect_batch(self, batch_size: int) -> None:
-        """Announces the size of the next batch before its backward.
-
-        With reuse_grad_buffers this saves the memory of one more gradient if batches differ in size.
-
-        Args:
-            batch_size: Number of samples.
-        """
-        self._reused.anchor = self._anchor
-        self._reused.expect(batch_size)
-
-    def sizes_vary(self, batch_size: Optional[int] = None) -> None:
-        """Prepares for batches whose size is known only after their backward.
-
-        With reuse_grad_buffers the averager then keeps what a backward adds until the size is known.
-
-        Args:
-            batch_size: Size of a batch. If expect_batch() announced it, nothing changes.
-        """
-        if batch_size is None or not self._reused.is_expected(batch_size):
-            self._reused.sizes_vary = True
-
-    def sizes_are_equal(self) -> None:
-        """Announces that all batches have one size, so that reuse_grad_buffers needs no further memory."""
-        self._reused.sizes_vary = False
-
-    @torch.no_grad()
-    def _add(self, grads: List[Optional[torch.Tensor]], batch_size: int) -> None:
-        views: List[torch.Tensor] = self._views
-        if any(grad is None for grad in grads):
-            if self._anchor is None:
-                torch._foreach_zero_([view for view, grad in zip(views, grads) if grad is None])
-            self._touched = [was or grad is not None for was, grad in zip(self._touched, grads)]
-            views = [view for view, grad in zip(views, grads) if grad is not None]
-            grads = [grad for grad in grads if grad is not None]
-        elif not all(self._touched):
-            self._touched = [True] * len(views)
-        if not grads:
-            self._anchor = self._anchor or batch_size
-        elif self._anchor is None:
-            torch._foreach_copy_(views, grads)
-            self._anchor = batch_size
-        elif any(grad.device != view.device for grad, view in zip(grads, views)):
-            torch._foreach_add_(
-                views, [grad.to(view.device) for grad, view in zip(grads, views)], alpha=batch_size / self._anchor
-            )
-        else:
-            add_up(views, grads, batch_size / self._anchor)
-
-    @torch.no_grad()
-    def rescale_(self, factor: float) -> None:
-        """Multiplies the sums, as a GradScaler does when its scale changes.
-
-        Args:
-            factor: New scale divided by the old one.
-        """
-        torch._foreach_mul_(self._views, factor)
-        self.scale *= factor
-
-    @torch.no_grad()
-    def reset_accumulated_grads_(self) -> None:
-        """Drops the sums and the number of samples in them."""
-        self._begin_anew()
-        if self.reuse_grad_buffers:
-            torch._foreach_zero_(self._views)
-            self._lend()
-
-    def _begin_anew(self) -> None:
-        """Begins new sums: the next gradients are copied over the sums, unless those are kept in .grad."""
-        self.local_samples_accumulated = self.local_times_accumulated = 0
-        self._anchor, self.scale, self._weights = None, 1.0, 0.0
-        self._reused.reset()
-        self._touched = [False] * len(self.parameters)
-        self._averaged_sums = self._to_zero = False
-
     def shutdown(self) -> None:
         """Stops the averager and removes its hooks from the parameters. May be called twice."""
-        self._reused.remove()
+        self.remove_hooks()
         super().shutdown()
 
     # ---- averaging ----
@@ -423,10 +283,6 @@ class GradientAverager(DecentralizedAverager):
         """The tensors that receive the averages."""
         return self._averaged
 
-    def touched(self) -> List[bool]:
-        """Returns for each parameter whether it had a gradient since the last reset."""
-        return [True] * len(self._touched) if self.reuse_grad_buffers else list(self._touched)
-
     @contextlib.contextmanager
     def use_averaged_gradients(
         self,
@@ -466,11 +322,5 @@ class GradientAverager(DecentralizedAverager):
         self._new_averaged_grads = False
         if self._to_zero:
             self.reset_accumulated_grads_()
-
-    def _warn(self, text: str) -> None:
-        if self.warn and text not in self._warned:
-            self._warned.add(text)
-            logger.warning(text)
-
 
 GradientAveragerFactory = Callable[..., GradientAverager]

@@ -263,12 +263,18 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if self.grad_averager is not None:
             self.state_averager.offers.offer_if_overdue(self.local_epoch)
         if not self.auxiliary:
-            if grad_scaler is None or self.skip_overflown_batch(grad_scaler):
-                self._count_batch(batch_size)
+            if self._takes_batch(batch_size, grad_scaler):
                 self.tracker.report_local_progress(self.local_epoch, self.local_samples)
             else:
                 self.ledger.notes.lose(*self.ledger.samples.overflow(batch_size, self.reuse_grad_buffers))
         self._look_around()
+
+    def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
+        """Adds the batch up. False: an overflow, so it counts for nothing."""
+        if grad_scaler is not None and not self.skip_overflown_batch(grad_scaler):
+            return False
+        self._count_batch(batch_size)
+        return True
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
         if self.auxiliary:
@@ -389,8 +395,12 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self._compare_setup()
         self.record("end", **self._seen(), alone=alone)
         with self.ledger.clock.enter("stepping"):
+            self._gather_sums()
             Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
+
+    def _gather_sums(self) -> None:
+        """Overridden where several processes are one peer (inside/lead.py): their sums become this one's."""
 
     @property
     def record(self) -> Recorder:

@@ -166,11 +166,6 @@ def test_a_trainer_cannot_be_auxiliary():
     assert same(fit()[0], fit(alone(auxiliary=False))[0])
 
 
-def test_more_than_one_device_is_refused():
-    with pytest.raises(misconfigured(), match="start a process for each GPU"):
-        fit(alone(), devices=2)
-
-
 def test_an_unknown_option_is_an_error_that_names_the_nearest():
     with pytest.raises(TypeError, match="no option 'grad_compresion'; did you mean 'grad_compression'"):
         alone(grad_compresion=Float16Compression())

@@ -1,0 +1,237 @@
+"""The program of ranks in tests: a Trainer with several devices, on data and models whose sums are exact."""
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import lightning.pytorch  # noqa: F401
+import pytorch_lightning  # noqa: F401
+import torch
+
+import hivemind_c
+import trainers
+from hivemind_c.inside import watch
+
+SAMPLES, FEATURES = 64, 8
+HERE = "/ip4/127.0.0.1/tcp/0"
+
+
+def say(**what):
+    """One line for the test."""
+    os.write(1, (json.dumps(what) + "\n").encode())
+
+
+def digest(tensors):
+    return hashlib.sha256(b"".join(t.detach().cpu().contiguous().numpy().tobytes() for t in tensors)).hexdigest()[:16]
+
+
+def whole_numbers(samples=SAMPLES):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(-4, 5, (samples, FEATURES), generator=generator).float()
+
+
+class Exact(torch.nn.Module):
+    """Its gradient is the mean of the inputs, exact for whole numbers."""
+
+    def __init__(self, norm=False, width=FEATURES):
+        super().__init__()
+        self.line = torch.nn.Linear(width, 4, bias=False)
+        self.unused = torch.nn.Parameter(torch.ones(3))
+        self.norm = torch.nn.BatchNorm1d(width) if norm else torch.nn.Identity()
+        with torch.no_grad():
+            self.line.weight.zero_()
+
+    def forward(self, x):
+        return self.line(self.norm(x)).sum(1)
+
+
+def module_of(pl, net, optimizer, watch):
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def training_step(self, batch, batch_idx):
+            return watch(self, batch[0], batch_idx)
+
+        def validation_step(self, batch, batch_idx):
+            self.log("val", self.net(batch[0]).mean(), sync_dist=True)
+            if hasattr(self, "slow_validation"):
+                say(event="validating", rank=self.global_rank)
+                time.sleep(self.slow_validation)
+
+        def configure_optimizers(self):
+            return optimizer(self.parameters())
+
+    return Module()
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.5)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+def scheduled(parameters):
+    made = torch.optim.SGD(parameters, lr=0.5)
+    return [made], [torch.optim.lr_scheduler.ExponentialLR(made, 0.5)]
+
+
+def train(
+    namespace="lightning.pytorch",
+    devices=2,
+    batch=8,
+    target=SAMPLES,
+    passes=3,
+    optimizer="sgd",
+    norm=False,
+    noise=False,
+    step_s=0.0,
+    skip=(),
+    fail_at=None,
+    slow_validation=None,
+    hang_at=None,
+    peers=None,
+    strategy=None,
+    trainer=None,
+    model_of_rank=False,
+    loader=None,
+    precision=None,
+    resume=None,
+    hook=None,
+    epochs=None,
+    random=False,
+    own_dht=False,
+    seed=5,
+    stopped_s=None,
+    exact_batches=None,
+    save=None,
+    samples=SAMPLES,
+):
+    """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
+    torch.set_num_threads(1)
+    if stopped_s is not None:
+        watch.STOPPED_S = stopped_s
+    pl = importlib.import_module(namespace)
+    rank = int(os.environ.get("LOCAL_RANK", 0))
+    options = dict(
+        target_batch_size=target, run_id="inside", initial_peers=peers, host_maddrs=HERE, open_port=False,
+        matchmaking_time=1.0, averaging_timeout=20.0, wait_timeout=20.0,
+    )  # fmt: skip
+    if own_dht:
+        options["dht"] = hivemind_c.DHT(host_maddrs=[HERE], start=True)
+    for name in ("grad_averager_factory",):
+        if strategy and strategy.get(name) == "PowerSGD":
+            strategy[name] = hivemind_c.PowerSGDGradientAverager.get_factory(averager_rank=1, min_compression_ratio=0.0)
+    made = hivemind_c.HivemindStrategy(**{**options, **(strategy or {})})
+    batches, rates, about = [], [], {}
+
+    def step(module, x, index):
+        batches.append(x.sum().item())
+        if step_s:
+            time.sleep(step_s)
+        if len(batches) == 1:
+            about.update(sampler=getattr(module.trainer.train_dataloader.sampler, "seed", None))
+            about.update(steps=module.trainer.estimated_stepping_batches if devices > 1 else None)
+            about.update(base=[kind.__name__ for kind in type(made).__mro__])
+            say(event="training", rank=rank, pid=os.getpid(), at=time.time(), **about,
+                maddrs=made.dht.get_visible_maddrs() if rank == 0 else None, dht=dht_of(made))  # fmt: skip
+        if fail_at == [rank, len(batches)]:
+            raise ValueError("this batch cannot be read")
+        if hang_at == [rank, len(batches)]:
+            time.sleep(600)
+        if [rank, len(batches)] in [list(pair) for pair in skip]:
+            return None
+        out = module.net(x)
+        loss = out.square().mean() if random else out.mean()
+        if noise:
+            loss = loss + (module.net.line.weight * torch.randn_like(module.net.line.weight)).sum()
+        return loss
+
+    torch.manual_seed(seed)
+    net = Exact(norm, FEATURES + (rank if model_of_rank else 0))
+    module = module_of(pl, net, globals()[optimizer], step)
+    if slow_validation is not None:
+        module.slow_validation = slow_validation
+    if hook == "all_gather":
+        module.on_before_optimizer_step = lambda optimizer: module.all_gather(torch.ones(1))
+    if hook == "log":
+        module.on_before_optimizer_step = lambda optimizer: module.log("norm", 1.0, sync_dist=True)
+    data = torch.utils.data.TensorDataset(whole_numbers(samples))
+    if loader == "uneven":
+        data = torch.utils.data.TensorDataset(whole_numbers()[: 40 if rank else 64])
+    sampler = None  # Lightning's, which shuffles
+    if devices > 1 and not random and loader is None:
+        sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
+    load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler)
+    given = dict(devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
+    if loader == "uneven":
+        given["use_distributed_sampler"] = False
+    if precision:
+        given["plugins"] = [Scaled(pl, rank, precision)]
+
+    class Until(pl.Callback):
+        def on_train_end(self, trainer, *args):
+            if save:
+                trainer.save_checkpoint(save)
+
+        def on_train_batch_end(self, trainer, *args):
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+            if exact_batches and len(batches) == exact_batches:
+                trainer.should_stop = True
+            if epochs and made.global_epoch >= epochs:
+                trainer.should_stop = True
+
+    runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
+    validation = torch.utils.data.DataLoader(data, batch_size=16) if slow_validation is not None or norm else None
+    try:
+        runs.fit(module, load, validation, ckpt_path=resume)
+    finally:
+        say(
+            event="end", at=time.time(), rank=rank, epoch=made.global_epoch, peers=made.num_peers, batches=len(batches),
+            parameters=digest(module.parameters()),
+            buffers=digest(b for b in module.buffers() if b.is_floating_point()),
+            weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
+            states=len(runs.optimizers[0].state) if runs.optimizers else 0,
+            progress=made.global_progress is not None, rates=rates,
+        )  # fmt: skip
+
+
+def Scaled(pl, rank, overflow):
+    """Half precision's plugin on a CPU: a GradScaler, and a loss that overflows at one rank's second batch."""
+    precision = importlib.import_module(f"{pl.__name__}.plugins.precision")
+    seen = []
+
+    class Plugin(precision.MixedPrecision):
+        def pre_backward(self, tensor, module):
+            seen.append(1)
+            if overflow == [rank, len(seen)]:
+                tensor = tensor * float("inf")
+            return super().pre_backward(tensor, module)
+
+        def forward_context(self):
+            import contextlib
+
+            return contextlib.nullcontext()
+
+    return Plugin("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000))
+
+
+def dht_of(strategy):
+    """The error that reading dht raises, or None."""
+    try:
+        strategy.dht.peer_id
+    except Exception as error:
+        return str(error)
+    return None
+
+
+if __name__ == "__main__":
+    train(**json.loads(os.environ.get("RANK_OPTIONS", "{}")))

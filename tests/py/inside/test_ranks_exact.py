@@ -1,0 +1,84 @@
+"""Two or three ranks train what one device trains with the same samples, to the bit where sums are exact."""
+
+import pytest
+
+STRATEGIES = {
+    "plain": {},
+    "offload": dict(offload_optimizer=True),
+    "delayed step": dict(delay_optimizer_step=True),
+    "delayed gradients": dict(delay_grad_averaging=True),
+    "delayed state": dict(delay_state_averaging=True),
+    "reused buffers": dict(reuse_grad_buffers=True),
+    "local updates": dict(use_local_updates=True),
+    "local updates, delayed": dict(use_local_updates=True, delay_optimizer_step=True),
+    "PowerSGD": dict(grad_averager_factory="PowerSGD"),
+    "clipped": dict(max_grad_norm=0.01),
+}
+_alone = {}
+
+
+def alone(peer, **options):
+    """The result of one device, asked once."""
+    key = repr(sorted(options.items()))
+    if key not in _alone:
+        _alone[key] = peer(1, **{"batch": 16, **options}).results()[0]
+    return _alone[key]
+
+
+def assert_equal(one, several):
+    assert {rank["parameters"] for rank in several} == {one["parameters"]}, (one, several)
+    assert {rank["epoch"] for rank in several} == {one["epoch"]} != {0}
+    assert all(rank["progress"] and rank["peers"] == 1 for rank in several)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_two_ranks_train_as_one_device(peer, name):
+    options = dict(strategy=STRATEGIES[name], optimizer="sgd" if name == "clipped" else "adam")
+    if name == "PowerSGD":
+        options["optimizer"] = "sgd"
+    two = peer(2, **options).results()
+    assert_equal(alone(peer, **options), two)
+    assert two[1]["states"] == 0, "the state of the optimizer is on rank 0 alone"
+
+
+@pytest.mark.parametrize("namespace", ["lightning.pytorch", "pytorch_lightning"])
+def test_strategy_is_the_ddp_strategy_of_its_lightning(peer, namespace):
+    for devices, base in ((1, "SingleDeviceStrategy"), (2, "DDPStrategy")):
+        running = peer(devices, namespace=namespace)
+        bases = running.ranks[0].wait_for("training")["base"]
+        assert base in bases and len({"SingleDeviceStrategy", "DDPStrategy"} & set(bases)) == 1
+        assert len({rank["parameters"] for rank in running.results()}) == 1
+
+
+def test_three_ranks_with_random_data_end_with_equal_parameters(peer):
+    three = peer(3, noise=True, random=True).results()
+    assert len({rank["parameters"] for rank in three}) == 1 and three[0]["epoch"] == 3
+
+
+def test_buffers_of_all_ranks_are_those_of_rank_0(peer):
+    two = peer(2, norm=True).results()
+    assert len({(rank["parameters"], rank["buffers"]) for rank in two}) == 1
+
+
+def test_overflow_costs_the_batch_of_one_rank(peer):
+    whole, less = (peer(2, precision=overflow).results() for overflow in ([9, 9], [1, 2]))
+    assert_equal(alone(peer), whole)
+    assert [rank["epoch"] for rank in less] == [2, 2], "3 * 64 samples but for 8 are 2 epochs"
+    assert less[0]["parameters"] == less[1]["parameters"]
+
+
+def test_batches_without_a_loss_do_not_count(peer):
+    two = peer(2, skip=[[0, 2], [1, 2], [1, 3]]).results()
+    assert two[0]["parameters"] == two[1]["parameters"] and two[0]["epoch"] == 2
+
+
+def test_short_batch_is_weighted_by_its_samples(peer):
+    # each rank has batches of 16, 16 and 8 samples
+    many = dict(samples=80, target=80)
+    assert_equal(alone(peer, **many), peer(2, batch=16, **many).results())
+
+
+def test_rates_of_all_ranks_follow_the_scheduler(peer):
+    two = peer(2, optimizer="scheduled").results()
+    assert two[0]["rates"] == two[1]["rates"] and two[1]["rates"][-1] == 0.5 * 0.5**3
+    assert_equal(alone(peer, optimizer="scheduled"), two)

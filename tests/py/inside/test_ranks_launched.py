@@ -1,0 +1,100 @@
+"""The program of docs/howto/several-gpus.md, word for word, started by Lightning and torchrun; ranks that die."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support import eventually
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/howto/several-gpus.md").read_text()
+LINES = "rank 0 of 2: epoch 8", "rank 1 of 2: epoch 8"
+
+
+def blocks(language):
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", PAGE)
+
+
+COMMANDS = [line for block in blocks("bash") for line in block.splitlines()]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(command, ...) runs it where the page's program is train.py."""
+    started = []
+    (program,) = blocks("python")
+    (tmp_path / "bin").mkdir()
+    for name, words in (("python", ""), ("torchrun", "-m torch.distributed.run")):
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    about = {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMP_NUM_THREADS": "1", "INITIAL_PEERS": "", "CUDA_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+
+    def run(command, endless=False):
+        (tmp_path / "train.py").write_text(program.replace("max_epochs=2", "max_epochs=-1") if endless else program)
+        started.append(
+            subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], cwd=tmp_path, env={**os.environ, **about}, text=True,
+                stdout=open(tmp_path / "out.txt", "w"), stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        )
+        started[-1].said = (tmp_path / "out.txt").read_text
+        started[-1].folder = tmp_path
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        for pid in ranks_of(process):  # torchrun gives them sessions of their own
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def ranks_of(process):
+    """The processes of the program, rank 0 first."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            here = (path / "cwd").resolve() == process.folder.resolve()
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        runs = any(word.endswith(b"train.py") for word in words) and b"torch.distributed.run" not in words
+        if here and runs:
+            found.append(int(path.name))
+    return sorted(found)
+
+
+def test_page_has_two_commands():
+    assert COMMANDS == ["python train.py", "torchrun --standalone --nproc-per-node 2 train.py"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_page_runs_with_each_launcher(start, command):
+    running = start(command)
+    assert running.wait(240) == 0, running.said()
+    assert all(line in running.said() for line in LINES), running.said()
+    assert all(line in PAGE for line in LINES)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_rank_that_dies_is_named_and_ends_all(start, command):
+    running = start(command, endless=True)
+    assert eventually(lambda: "the first batch has 32 samples" in running.said(), timeout=240), running.said()
+    time.sleep(1.0)
+    ranks = ranks_of(running)
+    assert len(ranks) == 2, running.said()
+    began = time.monotonic()
+    os.kill(ranks[1], signal.SIGKILL)
+    assert running.wait(120) != 0
+    assert f"(process {ranks[1]})" in running.said() and "has died" in running.said(), running.said()
+    assert time.monotonic() - began < 60 and not ranks_of(running)

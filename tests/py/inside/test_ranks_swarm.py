@@ -1,0 +1,56 @@
+"""Ranks of one peer in a swarm with peers of one device."""
+
+STEADY = dict(passes=1000, step_s=0.03, target=256)
+
+
+def parameters(*peers):
+    return {rank["parameters"] for one in peers for rank in one.results()}
+
+
+def test_peer_with_ranks_joins_late_and_all_end_alike(peer):
+    first = peer(1, batch=16, epochs=12, **STEADY)
+    late = peer(2, peers=first.maddrs, epochs=12, **STEADY)
+    assert len(parameters(first, late)) == 1
+    assert late.ranks[0].said("end")["peers"] + first.ranks[0].said("end")["peers"] > 2
+
+
+def test_peers_with_ranks_come_and_go_with_buffers(peer):
+    first = peer(2, epochs=16, norm=True, noise=True, **STEADY)
+    other = peer(1, batch=16, epochs=16, peers=first.maddrs, norm=True, noise=True, **STEADY)
+    short = peer(2, exact_batches=40, peers=first.maddrs, norm=True, noise=True, **STEADY)
+    left = short.results()
+    assert left[0]["parameters"] == left[1]["parameters"]
+    assert len(parameters(first, other)) == 1
+
+
+def test_other_peers_read_the_data_in_another_order(peer):
+    first = peer(2, epochs=8, random=True, **STEADY)
+    other = peer(2, epochs=8, peers=first.maddrs, random=True, **STEADY)
+    seeds = [[rank.wait_for("training")["sampler"] for rank in one.ranks] for one in (first, other)]
+    assert all(len(set(pair)) == 1 for pair in seeds) and seeds[0] != seeds[1]
+    assert len(parameters(first, other)) == 1
+
+
+def test_other_ranks_have_no_dht_and_the_same_estimate(peer):
+    running = peer(2, passes=4)
+    first, second = (rank.wait_for("training") for rank in running.ranks)
+    assert first["dht"] is None and "rank 1 has no DHT" in second["dht"]
+    assert first["steps"] == second["steps"] == 4, "64 samples of both ranks are a step"
+    running.results()
+
+
+def test_delayed_steps_reach_all_ranks(peer):
+    first = peer(1, batch=16, epochs=10, strategy=dict(delay_grad_averaging=True), **STEADY)
+    other = peer(2, peers=first.maddrs, epochs=10, strategy=dict(delay_grad_averaging=True), **STEADY)
+    ends = other.results()
+    assert ends[0]["parameters"] == ends[1]["parameters"]
+    first.results()
+
+
+def test_resumed_peer_continues_as_one_that_was_not_stopped(peer, tmp_path):
+    whole = peer(2, passes=4, optimizer="adam").results()
+    path = str(tmp_path / "half.ckpt")
+    peer(2, passes=2, optimizer="adam", save=path).results()
+    rest = peer(2, passes=4, optimizer="adam", resume=path).results()
+    assert rest[0]["parameters"] == rest[1]["parameters"] == whole[0]["parameters"]
+    assert rest[1]["epoch"] == 4
