@@ -112,10 +112,19 @@ static const hv_gift_trainer *choose(hv_gift_turn *t, const hv_gift_figures *f) 
   return NULL;
 }
 
-int hv_gift_turn_look(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f) {
-  int are_clients = f->n_trainers > 0;
+/* Nobody who can be dialled has the newest state: one that is behind wants it itself. */
+static int have_clients_alone_it(const hv_gift_figures *f) {
+  uint64_t newest = 0;
   for (size_t i = 0; i < f->n_trainers; i++)
-    are_clients &= f->trainers[i].is_client != 0;
+    newest = f->trainers[i].epoch > newest ? f->trainers[i].epoch : newest;
+  for (size_t i = 0; i < f->n_trainers; i++)
+    if (!f->trainers[i].is_client && f->trainers[i].epoch + 1 >= newest)
+      return 0;
+  return f->n_trainers > 0;
+}
+
+int hv_gift_turn_look(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f) {
+  int are_clients = have_clients_alone_it(f);
   if (t->is_asking)
     judge(t, now_us, f, are_clients);
   const hv_gift_trainer *next = !t->is_asking && are_clients && f->has_room ? choose(t, f) : NULL;

@@ -199,6 +199,10 @@ static void hub_does_not_ask_while_a_trainer_can_be_dialled(void **unused) {
   assert_int_equal(look(&h, trainers, 0, 0), 0);
   assert_int_equal(look(&h, trainers, 1, 0), AMBER);
   assert_int_equal(look(&h, trainers, 2, 0), 0); /* one has come that joiners can ask */
+  trainers[1].epoch = 2;
+  assert_int_equal(look(&h, trainers, 2, 0), 0);
+  trainers[1].epoch = 1; /* it is behind, and wants the state itself */
+  assert_int_equal(look(&h, trainers, 2, 0), AMBER);
 }
 
 static void hub_asks_nobody_without_room_or_for_an_older_epoch(void **unused) {
