@@ -94,13 +94,13 @@ def test_first_sentence_of_each_page_names_its_readers():
 #: questions of a newcomer: the page that answers, and words of the answer
 ANSWERS = {
     "which port": ("docs/howto/open-a-port.md", "A peer listens on one TCP port"),
-    "which batch size": ("docs/howto/choose-batch-size.md", "Begin with the largest batch"),
-    "how many bytes an epoch": ("docs/explanation/planning.md", "## Bytes on the line"),
-    "what a joiner downloads": ("docs/explanation/planning.md", "## What a joining peer downloads"),
+    "which batch size": ("docs/howto/choose-settings.md", "Begin with the largest batch"),
+    "how many bytes an epoch": ("docs/howto/choose-settings.md", "## Bytes on the line"),
+    "what a joiner downloads": ("docs/howto/choose-settings.md", "## What a joining peer downloads"),
     "what happens when I press Ctrl-C": ("docs/howto/unreliable-machines.md", "Ctrl-C or SIGTERM"),
     "what a stranger can do": ("docs/explanation/security-model.md", "## May strangers join?"),
     "how a group forms": ("docs/design/matchmaking.md", "# How groups form"),
-    "which options change the mathematics": ("docs/explanation/planning.md", "what changes in the mathematics"),
+    "which options change the mathematics": ("docs/howto/choose-settings.md", "## Options that change the mathematics"),
     "does it work with my GPU": ("docs/howto/install.md", "| AMD, Intel GPU | untested"),
     "which torch versions": ("docs/howto/install.md", "torch 2.6 to 2.14"),
     "what if my machine sleeps": ("docs/howto/unreliable-machines.md", "A machine that wakes up continues by itself"),
@@ -108,7 +108,7 @@ ANSWERS = {
     "how do I leave": ("docs/howto/unreliable-machines.md", "**Stop a loop of your own**"),
     "two runs on one machine": ("docs/howto/open-a-port.md", "| two runs of different models |"),
     "how do I see who trains": ("docs/howto/monitor.md", "- **Peers** report"),
-    "what does an idle peer cost": ("docs/explanation/planning.md", "## What an idle peer costs"),
+    "what does an idle peer cost": ("docs/howto/choose-settings.md", "## What an idle peer costs"),
 }
 
 
