@@ -187,6 +187,7 @@ typedef struct hv_hive_dht_state {
   uint64_t questions; /* questions in these calls */
   size_t memory;      /* bytes that this node holds in total */
   int is_initial;     /* 1: one of the initial peers is this node itself */
+  int is_hidden;      /* 1: no known peer can dial this node, which is behind a NAT */
 } hv_hive_dht_state;
 /* Reads the counts of the DHT. Result: an hv_hive_dht_state. */
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out);

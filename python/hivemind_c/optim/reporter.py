@@ -53,7 +53,7 @@ class Reporter:
         self._has_cut = False  # samples beyond the most that counts
         self.samples_lost = 0  #: that were computed and are in no step
         self._layout = LayoutReport()
-        self._reach = ReachCheck(optimizer.dht, optimizer.run_id) if optimizer.client_mode else None
+        self._reach = None if optimizer.auxiliary else ReachCheck(optimizer.dht, optimizer.run_id)
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
 
     # ---- what the training thread says; none of it waits ----
@@ -204,7 +204,8 @@ class Reporter:
         if optimizer is None:
             raise ReferenceError("the optimizer that this news would be of has been dropped")
         last, troubles = optimizer.ledger.news()
-        role = "auxiliary" if optimizer.auxiliary else "client" if optimizer.client_mode else "trainer"
+        is_client = optimizer.client_mode or self._reach is not None and self._reach.is_client
+        role = "auxiliary" if optimizer.auxiliary else "client" if is_client else "trainer"
         return News(
             version=_hivemind_c.__version__,
             name=self._name,

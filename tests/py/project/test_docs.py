@@ -93,6 +93,11 @@ PYTHON = {
         "",
         "assert colour == 'amber' and share == 0.5 and len(members) == 1 and optimizer.local_epoch == state.local_epoch == 1\nassert back.shape == (100,) and len(sizes) == 9 and sizes['NoCompression'] == 40032 == max(sizes.values()) and sizes['Linear4BitQuantization'] == min(sizes.values())\nassert type(low_rank).__name__ == 'PowerSGDGradientAverager' and strategy is trainer.strategy",
     ),
+    "docs/tutorial/two-pcs-and-a-rented-gpu.md": (
+        "import os\nimport lightning as L\nos.environ['PUBLIC_ADDRESS'] = '127.0.0.1'\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
+        "assert trainer.global_step == 40 and place['announce_maddrs'] == '/ip4/127.0.0.1/tcp/31337'",
+    ),
+    "docs/howto/questions.md": ("", "assert strategy._target == 4096"),
     "docs/tutorial/own-model.md": (
         "import lightning as L\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
         "assert trainer.global_step == 0 and trainer.strategy.optimizer is None or trainer.strategy.global_epoch == 0",
