@@ -1,4 +1,4 @@
-"""EpochRecord: one epoch of one peer, in numbers. docs/reference/optimizer.md has the table of its fields."""
+"""EpochRecord: one epoch of one peer, in numbers. docs/reference/epoch-record.md has the table of its fields."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from hivemind_c.optim.epoch_record import NUMBERS, OCCUPATIONS, OUTCOMES, WHY_LE
 from optim_support import Peer, backward, make, meet, network, settle, together, train_together
 from support import HERE, eventually
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "optimizer.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "epoch-record.md"
 RUNS = itertools.count()
 TOLERANCE_S = 1e-6  # of a sum of floats
 
