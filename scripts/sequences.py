@@ -23,7 +23,7 @@ class Say(NamedTuple):
 
 
 class Do(NamedTuple):
-    """What happens at one lane."""
+    """An event at one lane."""
 
     lane: str
     words: str

@@ -69,7 +69,7 @@ def memory() -> str:
         gpu, host = mode.gpu / 1e9, (mode.host + mode.snapshot) / 1e9
         sizes = [f"{number(gpu * n)} + {number(host * n)}" for n in SIZES.values()]
         rows.append([mode.name, mode.options, f"{mode.gpu:g}", f"{mode.host:g}", f"{mode.snapshot:g}", *sizes])
-    head = ["mode", "options", "GPU", "host", "snapshot", *(f"{size}: GPU + host, GB" for size in SIZES)]
+    head = ["mode", "options", "GPU", "main memory", "snapshot", *(f"{size}: GPU + main, GB" for size in SIZES)]
     return table(head, rows)
 
 
@@ -176,7 +176,7 @@ def strategies() -> str:
 
 
 def largest() -> str:
-    """What both averages of an epoch fit into at the defaults, without compression and with 16 bits."""
+    """The largest models whose averages fit into the defaults, without compression and with 16 bits."""
     room = DEFAULT_TIMEOUT - DEFAULT_MATCHMAKING
     rows = []
     for speed in LINES:

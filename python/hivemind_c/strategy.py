@@ -47,7 +47,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     Trainer(strategy=HivemindStrategy(target_batch_size=4096), devices=1)
 
-    All peers together gather target_batch_size samples, average their gradients and take one step: a global epoch.
+    All peers together gather target_batch_size samples, average their gradients and take one step: a swarm epoch.
     docs/reference/strategy.md describes checkpoints, schedulers and the rest.
 
     Args:

@@ -31,7 +31,7 @@ def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = N
 
 
 def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None, invitation: str = "") -> str:
-    """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
+    """The line to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
     swarm.
 
     HIVEMIND_COMMAND is what people call the program, where something else started it. invitation is "INVITE=..." in a

@@ -1,4 +1,4 @@
-"""What a strategy is in Lightning's eyes: here one process on one device, rank zero of a world of its own."""
+"""The strategy in Lightning's eyes: one process on one device, rank zero of a world of its own."""
 
 from __future__ import annotations
 

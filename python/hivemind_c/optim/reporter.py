@@ -120,7 +120,7 @@ class Reporter:
         """
         if samples:
             logger.warning(
-                "epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
+                "swarm epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
                 epoch,
                 samples,
             )
@@ -135,7 +135,7 @@ class Reporter:
         """
         logger.log(
             logging.DEBUG if self._has_cut else logging.WARNING,
-            "epoch %d: %d samples of this peer do not count: a peer counts with at most target_batch_size=%d",
+            "swarm epoch %d: %d samples of this peer do not count: a peer counts with at most target_batch_size=%d",
             epoch,
             samples,
             most,

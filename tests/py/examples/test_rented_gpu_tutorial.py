@@ -64,5 +64,5 @@ def test_two_pcs_and_a_rented_gpu_end_with_equal_weights(street):
     ends = set()
     for name in ALL:
         street.wait_for(name, lambda text: re.search(last, text))
-        ends.add(re.search(r"global epoch (\d+) weights (\w+)", street.text(name)).groups())
+        ends.add(re.search(r"swarm epoch (\d+) weights (\w+)", street.text(name)).groups())
     assert len(ends) == 1, ends

@@ -39,8 +39,8 @@ TRAINER = """
         optimizer.step(lambda: (optimizer.zero_grad(), model(torch.ones(16, 8)).square().mean().backward(), said)[2])
         time.sleep(0.01)
     optimizer.state_averager.background.take(wait=True)
-    failed = set(re.findall(r"^epoch (\\d+): averaging gradients failed", "\\n".join(Log.lines), re.M))
-    given = re.findall(r"contributed (\\d+) samples to epoch (\\d+)", "\\n".join(Log.lines))
+    failed = set(re.findall(r"^swarm epoch (\\d+): averaging gradients failed", "\\n".join(Log.lines), re.M))
+    given = re.findall(r"contributed (\\d+) samples to swarm epoch (\\d+)", "\\n".join(Log.lines))
     print(json.dumps({
         "epoch": optimizer.local_epoch,
         "loss": said.item(),

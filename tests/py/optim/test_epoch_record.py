@@ -293,7 +293,7 @@ def test_epoch_is_one_line_at_info(dht, caplog):
     optimizer.step()
     optimizer.shutdown()
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO and "alone after" in r.getMessage()]
-    assert line.startswith("epoch 0: alone after ") and "32 of 32 samples" in line and "loss 1.13" in line
+    assert line.startswith("swarm epoch 0: alone after ") and "32 of 32 samples" in line and "loss 1.13" in line
 
 
 # ---- several peers ----
