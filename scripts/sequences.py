@@ -129,7 +129,8 @@ def drawn(name: str, picture: Picture) -> str:
     at = {lane: WIDTH * (2 * i + 1) / (2 * count) for i, lane in enumerate(picture.lanes)}
     ends = {one.lane: TOP + STEP * i for i, one in enumerate(picture.lines) if isinstance(one, End)}
     out: List[str] = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="14">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="14">',
         f"<title>{escape(picture.title)}</title>",
         f'<defs><marker id="{name}-tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
         f'orient="auto"><path d="M0 0L10 5L0 10z" fill="{BLUE}"/></marker></defs>',
@@ -145,12 +146,14 @@ def drawn(name: str, picture: Picture) -> str:
             source, target = at[line.source], at[line.target]
             middle = (source + target) / 2
             out.append(text(middle, y - 6, line.words))
-            out.append(f'<path d="M{source:g} {y}H{target:g}" fill="none" stroke="{BLUE}" stroke-width="2" marker-end="url(#{name}-tip)"/>')
+            line_to = f'd="M{source:g} {y}H{target:g}" fill="none" stroke="{BLUE}" stroke-width="2"'
+            out.append(f'<path {line_to} marker-end="url(#{name}-tip)"/>')
             continue
         x, wide = at[line.lane], 8.2 * len(line.words) + 16
         left = min(max(x - wide / 2, 6), WIDTH - wide - 6)
         colour = RED if isinstance(line, End) else GREY
-        out.append(f'<rect x="{left:g}" y="{y - 20}" width="{wide:g}" height="26" rx="4" fill="#f6f8fa" stroke="{colour}"/>')
+        box = f'x="{left:g}" y="{y - 20}" width="{wide:g}" height="26"'
+        out.append(f'<rect {box} rx="4" fill="#f6f8fa" stroke="{colour}"/>')
         out.append(text(left + wide / 2, y - 2, line.words, colour))
     return "\n".join([*out, "</svg>", ""])
 

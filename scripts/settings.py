@@ -121,7 +121,7 @@ class Settings(NamedTuple):
 
 
 def choose(parameters: float, mbit: float) -> Settings:
-    """The exact mode as long as both averages fit in seconds, then fewer bytes, then in the background, then local updates."""
+    """The exact mode while both averages take seconds, then fewer bytes, then the background, then local updates."""
     half = "hivemind_c.Float16Compression()"
     codec, every, mode, more = None, 10, "exact", {}
     if on_line(4, parameters, mbit) <= 5:
@@ -130,7 +130,8 @@ def choose(parameters: float, mbit: float) -> Settings:
     elif on_line(2, parameters, mbit) <= 60:
         codec, value, other, mode = half, 2.0, 2.0, "exact, 16 bits"
     elif on_line(1, parameters, mbit) <= 300:
-        codec, value, other, mode = "hivemind_c.Uniform8BitQuantization()", CODECS["Uniform8BitQuantization"], 2.0, "delayed, 8 bits"
+        eighth = "Uniform8BitQuantization"
+        codec, value, other, mode = f"hivemind_c.{eighth}()", CODECS[eighth], 2.0, "delayed, 8 bits"
         more = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
     else:
         value, other, every, mode = 0.0, 4.0, 1, "local updates"
@@ -163,15 +164,17 @@ def choices() -> str:
     for size, speed, it in all_chosen():
         both = f"{number(it.gradients_s) if it.gradients_s else 'none'} + {number(it.state_s)}"
         rows.append([size, f"{speed:,} Mbit/s", it.mode, both, number(it.step_s)])
-    head = ["parameters", "slowest line", "mode", "an average of gradients + parameters, s", "a step should take, s, at least"]
-    return table(head, rows)
+    seconds_of = "an average of gradients + parameters, s", "a step should take, s, at least"
+    return table(["parameters", "slowest line", "mode", *seconds_of], rows)
 
 
 def strategies() -> str:
     parts = []
     for size, speed, it in all_chosen():
-        words = "".join(f"    {name}={value},\n" for name, value in {"target_batch_size": "TARGET", **it.options}.items())
-        parts.append(f"### {size} parameters, {speed:,} Mbit/s\n\n```python\nstrategy = hivemind_c.HivemindStrategy(\n{words})\n```")
+        options = {"target_batch_size": "TARGET", **it.options}
+        words = "".join(f"    {name}={value},\n" for name, value in options.items())
+        made = f"```python\nstrategy = hivemind_c.HivemindStrategy(\n{words})\n```"
+        parts.append(f"### {size} parameters, {speed:,} Mbit/s\n\n{made}")
     return "\n\n".join(parts)
 
 

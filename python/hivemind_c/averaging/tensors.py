@@ -1,4 +1,4 @@
-"""The memory that a round reads and writes: the caller's own memory where it can be lent, copies on the host where it cannot."""
+"""The memory that a round reads and writes: the caller's own where it can be lent, copies on the host elsewhere."""
 
 from __future__ import annotations
 

@@ -167,8 +167,8 @@ def ask(dht: Any, key: str) -> Any:
 
 
 def read_all(run_id: str, key: str, found: Any) -> Iterator[Tuple[str, News, float]]:
-    """Of each peer that told under one of the run's keys: (its ID, its news, how many seconds old they are). A record that
-    does not fit is left out.
+    """Of each peer that told under one of the run's keys: (its ID, its news, how many seconds old they are). A record
+    that does not fit is left out.
     """
     if found is None or not isinstance(found.value, dict):
         return

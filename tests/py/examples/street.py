@@ -52,7 +52,8 @@ class Street:
     def __init__(self, folder, page, machines, **env):
         self.folder, self.page, tools = folder, page, folder / "bin"
         tools.mkdir()
-        modules = {"hivemind-hub": " -m hivemind_c.cli.hub", "hivemind-invite": " -m hivemind_c.cli.invite", "python": ""}
+        modules = {f"hivemind-{name}": f" -m hivemind_c.cli.{name}" for name in ("hub", "invite")}
+        modules["python"] = ""
         for name, words in modules.items():
             (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable}{words} "$@"\n')
             (tools / name).chmod(0o755)

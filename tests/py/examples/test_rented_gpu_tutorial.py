@@ -1,4 +1,4 @@
-"""The tutorial of two PCs and a rented GPU, as it says: the PCs behind home routers, the rented machine behind its cloud's NAT."""
+"""The tutorial of two PCs and a rented GPU, as it says: the PCs behind home routers, the GPU behind its cloud's NAT."""
 
 import pathlib
 import re

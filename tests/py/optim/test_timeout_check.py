@@ -16,10 +16,19 @@ RAN_OUT = ("averaging the state failed: the all-reduce took longer than the step
 MOVED = dict(bytes_sent=240_000_000, bytes_received=120_000_000)
 SAID = {
     "holds": (dict(reducing_s=12.0), None),
-    "hardly holds": (dict(reducing_s=21.0, **MOVED), "needs 21 s, and matchmaking_time=5 comes before; give averaging_timeout=50 "),
+    "hardly holds": (
+        dict(reducing_s=21.0, **MOVED),
+        "needs 21 s, and matchmaking_time=5 comes before; give averaging_timeout=50 ",
+    ),
     "in the background": (dict(reducing_s=1.0, background_reducing_s=20.0, **MOVED), "hardly holds"),
-    "the second average ran out": (dict(reducing_s=24.0, why=RAN_OUT, **MOVED), "240 MB took 24.0 s (80 Mbit/s), an epoch needs at least 48 s"),
-    "both ran out": (dict(reducing_s=0.0, members=0, outcome="failed", why=RAN_OUT), "no average was complete in time, an epoch needs at least 30 s"),
+    "the second average ran out": (
+        dict(reducing_s=24.0, why=RAN_OUT, **MOVED),
+        "240 MB took 24.0 s (80 Mbit/s), an epoch needs at least 48 s",
+    ),
+    "both ran out": (
+        dict(reducing_s=0.0, members=0, outcome="failed", why=RAN_OUT),
+        "no average was complete in time, an epoch needs at least 30 s",
+    ),
     "alone": (dict(reducing_s=0.0, members=0, outcome="alone"), None),
     "failed otherwise": (dict(reducing_s=1.0, why=("averaging gradients failed: nobody came",)), None),
 }  # fmt: skip
@@ -57,7 +66,8 @@ dht = hivemind_c.DHT(initial.split(), start=True, wait_timeout=30, **options)
 print(dht.get_visible_maddrs()[0] if not initial else "client", flush=True)
 model = torch.nn.Linear(1000, size // 1000, bias=False)
 optimizer = hivemind_c.Optimizer(
-    dht=dht, run_id="slow", target_batch_size=200, batch_size_per_step=1, optimizer=torch.optim.SGD(model.parameters(), lr=0.001),
+    dht=dht, run_id="slow", target_batch_size=200, batch_size_per_step=1,
+    optimizer=torch.optim.SGD(model.parameters(), lr=0.001),
     matchmaking_time=5, averaging_timeout=15, delay_state_averaging=False,
 )
 while not optimizer.last_epoch or optimizer.last_epoch.peers < 3:
@@ -75,7 +85,11 @@ internet.enter()
 net = internet.Internet(20)
 net.public("open")
 net.home("amber", "blue")
-start = lambda name, initial: subprocess.Popen([*net.inside(name), sys.executable, "peer.py", name, initial, "3000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+def start(name, initial):
+    words = [*net.inside(name), sys.executable, "peer.py", name, initial, "3000000"]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
 peers = [start("open", "")]
 address = peers[0].stdout.readline().strip()
 peers += [start(name, address) for name in ("amber", "blue")]
@@ -91,6 +105,10 @@ def test_peers_on_slow_lines_name_the_timeout(tmp_path):
     # 24 MB for each of two averages are 9.6 s of 20 Mbit/s, and 10 s are left after the search
     (tmp_path / "peer.py").write_text(PEER)
     (tmp_path / "scene.py").write_text(SCENE)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "examples/demo"), *sys.path]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "scene.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=380)
-    assert re.search(r"averaging_timeout=15 is too short for .* at least \d+ s, .* give averaging_timeout=\d+", done.stdout), done.stdout + done.stderr
+    path = os.pathsep.join([str(ROOT / "examples/demo"), *sys.path])
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "scene.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=380
+    )
+    said = r"averaging_timeout=15 is too short for .* at least \d+ s, .* give averaging_timeout=\d+"
+    assert re.search(said, done.stdout), done.stdout + done.stderr

@@ -113,8 +113,14 @@ ANSWERS = {
     "does it run in WSL2": ("docs/howto/questions.md", "### Does it run in WSL2?\n"),
     "torch without CUDA": ("docs/howto/questions.md", "### How do I get torch without CUDA for make?\n"),
     "which machine starts first": ("docs/howto/questions.md", "### Which machine starts first?\n"),
-    "a private address of a cloud machine": ("docs/howto/questions.md", "### The line has a private address. What do I write?\n"),
-    "two PCs behind one router and a cloud peer": ("docs/howto/questions.md", "### Two PCs behind one router and a cloud peer: how?\n"),
+    "a private address of a cloud machine": (
+        "docs/howto/questions.md",
+        "### The line has a private address. What do I write?\n",
+    ),
+    "two PCs behind one router and a cloud peer": (
+        "docs/howto/questions.md",
+        "### Two PCs behind one router and a cloud peer: how?\n",
+    ),
     "carrier NAT and IPv6": ("docs/howto/questions.md", "### What about carrier NAT and IPv6?\n"),
     "validation": ("docs/howto/questions.md", "### How does validation work?\n"),
     "iterable data sets and samplers": ("docs/howto/questions.md", "### Do iterable data sets and samplers work?\n"),
@@ -122,12 +128,21 @@ ANSWERS = {
     "W&B and other loggers": ("docs/howto/questions.md", "### One W&B run or several?\n"),
     "callbacks": ("docs/howto/questions.md", "### Do my callbacks work?\n"),
     "resuming": ("docs/howto/questions.md", "### How do I resume?\n"),
-    "the largest model at the defaults": ("docs/howto/questions.md", "### What is the largest model at the defaults?\n"),
-    "an upload slower than the download": ("docs/howto/questions.md", "### My upload is slower than my download. Does that matter?\n"),
+    "the largest model at the defaults": (
+        "docs/howto/questions.md",
+        "### What is the largest model at the defaults?\n",
+    ),
+    "an upload slower than the download": (
+        "docs/howto/questions.md",
+        "### My upload is slower than my download. Does that matter?\n",
+    ),
     "most peers": ("docs/howto/questions.md", "### How many peers at most?\n"),
     "the loss of each mode": ("docs/howto/questions.md", "### What does each mode do to the loss?\n"),
     "the cost of egress": ("docs/howto/questions.md", "### What does egress cost?\n"),
-    "notices that are not SIGTERM": ("docs/howto/questions.md", "### My provider gives a notice that is not SIGTERM. What do I do?\n"),
+    "notices that are not SIGTERM": (
+        "docs/howto/questions.md",
+        "### My provider gives a notice that is not SIGTERM. What do I do?\n",
+    ),
     "restarting by itself": ("docs/howto/questions.md", "### How do I restart a trainer by itself?\n"),
 }
 
