@@ -31,7 +31,7 @@ def test_unit_starts_the_hub_with_options_that_it_has():
     assert options.checkpoints.startswith(state) and unit["Service"]["Environment"] == f"XDG_STATE_HOME={state}"
 
 
-def test_unit_of_a_trainer_restarts_what_the_page_says():
+def test_unit_of_a_trainer_has_the_paths_of_the_page():
     text = (ROOT / "packaging/hivemind-trainer.service").read_text()
     page = (ROOT / "docs/howto/questions.md").read_text()
     unit = configparser.ConfigParser(strict=False, interpolation=None)
