@@ -1,4 +1,4 @@
-"""Draws the sequence pictures of docs/: who sends what to whom, from top to bottom.
+"""Draws the sequence pictures of docs/: messages between peers, from top to bottom.
 
     python scripts/sequences.py [folder]     docs/pictures by default"""
 

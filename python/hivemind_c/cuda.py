@@ -212,8 +212,10 @@ def kernels_for(tensor: Any) -> Optional[Kernels]:
 
 
 def attempt(tensor: Any, work: Callable[[Kernels], T]) -> Optional[T]:
-    """The result of work with the kernels for the tensor; None where there are none. An error of CUDA's is told once, in
-    a warning, and ends their use on that GPU: the caller goes by the host's memory."""
+    """The result of work with the kernels for the tensor; None where there are none.
+
+    An error of CUDA's is told once, in a warning, and ends their use on that GPU: the caller goes by the host's memory.
+    """
     kernels = kernels_for(tensor)
     if kernels is None:
         return None
