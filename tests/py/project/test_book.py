@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support import module_of
 
 import hivemind_c
 
@@ -215,6 +216,13 @@ def test_the_table_of_options_is_the_codes(name):
                 else f"`{default!r}`"
             )
     assert said == known
+
+
+def test_the_tables_of_options_are_made_from_docstrings():
+    options = module_of(ROOT / "scripts/options.py")
+    text = options.PAGE.read_text()
+    assert options.filled(text) == text, "run make pages"
+    assert options.filled(text.replace("| `run_id` | - |", "| `run` | - |")) == text
 
 
 def described(made):
