@@ -46,7 +46,7 @@ TRAINER = """
         "loss": said.item(),
         "samples": optimizer.local_samples + sum(int(samples) for samples, epoch in given if epoch not in failed),
         "rounds": sum(bool(re.match("Averaged (tensors|state) successfully", line)) for line in Log.lines),
-        "failures": sum(bool(re.match(r"epoch \\d+: (averaging .*failed|the others made this step "
+        "failures": sum(bool(re.match(r"swarm epoch \\d+: (averaging .*failed|the others made this step "
         "without)", line)) for line in Log.lines),
         "log": Log.lines[-30:],
     }), flush=True)
