@@ -265,7 +265,7 @@ def test_serialized_tensor_has_the_form_of_the_page():
 LIMITED = "codecs", "dht", "gpu", "hub", "matchmaking", "progress", "reach", "state", "state-on-demand", "wire"
 WORDS_MAX = dict.fromkeys(LIMITED, 1600)
 WORDS_MAX["architecture"] = 1300
-WORDS_MAX["invitations"] = 1600
+WORDS_MAX["invitations"] = WORDS_MAX["strangers"] = 1600
 #: pages without a limit, and why
 ANY_LENGTH = {
     "change-the-wire": "steps for contributors, no specification",
