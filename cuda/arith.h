@@ -132,7 +132,7 @@ HV_HD uint64_t cu_mix(uint64_t z) {
   return z ^ z >> 32;
 }
 
-/* What the words 2t and 2t + 1 of a piece bring to lanes 2 (t % 4) and 2 (t % 4) + 1. */
+/* The part that words 2t and 2t + 1 of a piece bring to lanes 2 (t % 4) and 2 (t % 4) + 1. */
 HV_HD void cu_digest_part(cu_16 v, uint32_t t, uint64_t *even, uint64_t *odd) {
   uint64_t w0 = v.w[0] | (uint64_t)v.w[1] << 32, w1 = v.w[2] | (uint64_t)v.w[3] << 32;
   uint64_t j = 2 * (t % 4), row = (uint64_t)(t / 4) * CU_G;

@@ -183,7 +183,7 @@ HV_BLOCK void cu_pieces_join(cu_piece_room *s, uint32_t *waiting) {
   *waiting = 0;
   HV_SYNC; /* the next pieces' lanes take their place */
 }
-/* What was summed since the beginning: for one thread, after cu_pieces_join. */
+/* The sum since the beginning: for one thread, after cu_pieces_join. */
 HV_BLOCK uint64_t cu_pieces_sum(const cu_piece_room *s) {
   uint64_t sum = 0;
   for (uint32_t w = 0; w < CU_WARPS; w++)

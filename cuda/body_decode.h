@@ -86,7 +86,7 @@ HV_BLOCK void cu_book(float *book, const uint8_t *chunk, int codec) {
 
 /* ---- DECODE ---- */
 
-/* What follows is compiled for each codec by itself: `codec` is a constant where it is called. */
+/* The code below is compiled for each codec by itself: `codec` is a constant where it is called. */
 #define CU_BY_CODEC(codec, call)                                                                                                   \
   switch (codec) {                                                                                                                 \
   case CU_NONE:                                                                                                                    \

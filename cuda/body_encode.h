@@ -8,7 +8,7 @@
 
 #include "cuda/block.h"
 
-/* What all encoders share: sums of pieces, and what threads tell each other of one piece (in turn with the next). */
+/* Parts that all encoders share: sums of pieces, and what threads tell each other of one piece (in turn with the next). */
 typedef struct cu_encode_room {
   cu_piece_room piece;
   uint32_t most[2][CU_WARPS];
@@ -94,7 +94,7 @@ HV_BLOCK void cu_encode_scaled_block(cu_encode_room *s, const cu_args *a, uint32
 
 /* ---- statistics ---- */
 
-/* What one of 32 lanes adds up of a unit's n elements from `at` on, as STATS says. */
+/* The sum of one of 32 lanes over a unit's n elements from `at` on, as STATS says. */
 HV_BLOCK void cu_measure_lane(int dtype, const void *src, uint64_t at, uint32_t n, uint32_t lane, cu_measure *m) {
   m->sum = m->square = 0;
   m->low = m->high = n ? cu_tame(cu_load1(dtype, src, at)) : 0;

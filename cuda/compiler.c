@@ -57,8 +57,8 @@ typedef struct goal {
   int machine; /* 1: machine code; 0: PTX */
 } goal;
 
-/* What this NVRTC can make for a GPU: code for it; for an older one of its generation, which it runs too; PTX for an older one. An
- * arch of 0: nothing. */
+/* The code that this NVRTC can make for a GPU: code for it; for an older one of its generation, which it runs too; PTX for an older
+ * one. An arch of 0: nothing. */
 static goal goal_of(const nvrtc *rtc, int arch) {
   int archs[ARCHS_MOST], n = 0;
   goal best = {0, 0};

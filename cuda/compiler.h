@@ -1,7 +1,7 @@
 /* The kernels' machine code for one kind of GPU, made by the NVRTC that comes with torch.
  *
  * Room: cuda (uses base). NVRTC is NVIDIA's compiler as a library, libnvrtc.so.12 or .13; it is loaded when code is wanted and
- * stays loaded. It needs no GPU, no headers and no network. What it makes is machine code, so a driver of the same CUDA version
+ * stays loaded. It needs no GPU, no headers and no network. It makes machine code, so a driver of the same CUDA version
  * (12, 13) or a later one takes it, however old; for a GPU that is newer than NVRTC it makes PTX, which the driver turns into
  * machine code. Flags: as everywhere, a product is rounded before it is added (codec.h). Threads: any. It takes some ten seconds of
  * a processor.

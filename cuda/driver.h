@@ -18,7 +18,7 @@
 #define HV_CUDA_OLDEST_DRIVER 12010 /* as cuDriverGetVersion counts: CUDA 12.1 */
 #define HV_CUDA_OLDEST_NAME "530"   /* the number that nvidia-smi shows for it */
 
-/* What the functions return. */
+/* Results of the functions. */
 enum {
   HV_CU_OK = 0,
   HV_CU_INVALID = 1,

@@ -38,7 +38,7 @@ size_t hv_cuda_encode_room(hv_codec codec, const hv_cuda_source *sources, size_t
 hv_status hv_cuda_encode(const hv_cuda *cuda, void *stream, hv_codec codec, hv_dtype dtype, const hv_cuda_source *sources, size_t n,
                          void *scratch, size_t room, hv_error *err);
 
-/* One chunk that is read. What it is was read by hv_codec_peek from the host's copy of its header; check holds the device's to it.
+/* One chunk that is read. Its kind was read by hv_codec_peek from the host's copy of its header; check holds the device's to it.
  */
 typedef struct hv_cuda_target {
   const uint8_t *chunk; /* aligned to 16 */
@@ -53,7 +53,7 @@ typedef struct hv_cuda_target {
 /* Bytes of scratch that a check of n chunks needs. */
 size_t hv_cuda_check_room(size_t n);
 
-/* What hv_codec_check does, for n chunks: each verdict becomes HV_OK, HV_CORRUPT, HV_MALFORMED, or, when finite is 1,
+/* The same as hv_codec_check, for n chunks: each verdict becomes HV_OK, HV_CORRUPT, HV_MALFORMED, or, when finite is 1,
  * HV_NOT_FINITE. scratch as above. */
 hv_status hv_cuda_check(const hv_cuda *cuda, void *stream, const hv_cuda_target *targets, size_t n, int finite, void *scratch,
                         size_t room, hv_error *err);
@@ -82,8 +82,8 @@ hv_status hv_cuda_add(const hv_cuda *cuda, void *stream, const hv_cuda_sum *sums
 /* Bytes of scratch that hv_cuda_limit needs. */
 size_t hv_cuda_limit_room(uint64_t count);
 
-/* What hv_codec_accumulate_within asks beyond a check, of a chunk with a verdict (its out is not looked at), or of `row`, count
- * float32 values in its place, when that is not NULL: a verdict of HV_OK becomes HV_TOO_LARGE, or a row's HV_NOT_FINITE. */
+/* The questions of hv_codec_accumulate_within beyond a check, of a chunk with a verdict (its out is not looked at), or of `row`,
+ * count float32 values in its place, when that is not NULL: a verdict of HV_OK becomes HV_TOO_LARGE, or a row's HV_NOT_FINITE. */
 hv_status hv_cuda_limit(const hv_cuda *cuda, void *stream, const hv_cuda_target *target, const float *row, float weight,
                         float norm_max, void *scratch, size_t room, hv_error *err);
 
@@ -118,7 +118,7 @@ hv_status hv_cuda_row_add(const hv_cuda *cuda, void *stream, float weight, const
 
 typedef struct hv_stage hv_stage;
 
-/* What a stage is made for; under SCALED_ROWS each chunk is one row: it holds slots * (a chunk's bytes) page-locked, and as much on
+/* The use of a stage; under SCALED_ROWS each chunk is one row: it holds slots * (a chunk's bytes) page-locked, and as much on
  * the device with a little scratch. */
 typedef struct hv_stage_shape {
   hv_codec codec;
@@ -171,14 +171,14 @@ void hv_transfers_free(hv_transfers *transfers); /* when nobody is in it; whatev
 /* The table for core/round/run.h, as long as the transfers lives; float32, float16 and bfloat16. Any thread, several at once; each
  * call waits for its own work on the device alone. After an HV_IO every further call is HV_IO. */
 const hv_device *hv_transfers_device(hv_transfers *transfers);
-/* What is asked from now on is done after all that is on this stream now. */
+/* Work asked from now on is done after all that is on this stream now. */
 hv_status hv_transfers_follow(hv_transfers *transfers, void *stream, hv_error *err);
 /* HV_OK, or the first error of the device, with its words. */
 hv_status hv_transfers_why(hv_transfers *transfers, hv_error *err);
 
 /* ---- what the shared object gives ---- */
 
-/* What the kernels are made with: NVRTC libraries (paths, or names that the loader knows) in the order in which they are tried, and
+/* The tools of the kernels: NVRTC libraries (paths, or names that the loader knows) in the order in which they are tried, and
  * the folder where what they made is kept (NULL: nowhere). */
 typedef struct hv_cuda_kit {
   const char *const *compilers;

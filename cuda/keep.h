@@ -17,7 +17,7 @@
 /* A 64-bit hash of n bytes, which continues the hash `from` (0 at first). */
 uint64_t hv_keep_hash(uint64_t from, const void *bytes, size_t n);
 
-/* What the file holds; *out is the caller's, to be freed by hv_mem_free. HV_NOT_FOUND: there is none that counts. HV_NOMEM. */
+/* The content of the file; *out is the caller's, to be freed by hv_mem_free. HV_NOT_FOUND: there is none that counts. HV_NOMEM. */
 hv_status hv_keep_read(const char *folder, const char *name, hv_mem *mem, char **out, size_t *size);
 
 /* Makes the folder if need be (for this user alone), and the file in it. HV_IO, with the system's words and the remedy. */

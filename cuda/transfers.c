@@ -17,7 +17,7 @@ typedef struct slot {
   int busy;
 } slot;
 
-/* What an owner adds up in. */
+/* The buffer in which an owner adds up. */
 typedef struct sum {
   float *values; /* on the device */
   uint64_t n;
@@ -257,7 +257,7 @@ static hv_status begin_sum(const hv_transfers *f, const slot *b, sum *one, hv_er
   return status;
 }
 
-/* What a contribution's verdict was, when the slot has landed. */
+/* The verdict on a contribution, when the slot has landed. */
 static hv_status tell(hv_transfers *f, slot *b, hv_status status, const hv_error *err) {
   hv_status verdict = status == HV_OK ? (hv_status)*b->flag_pinned : HV_OK;
   status = land(f, b, status, err);

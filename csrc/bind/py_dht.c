@@ -110,10 +110,11 @@ static PyObject *state_dict(bind_state *module, hv_future *future, hv_span bytes
   (void)module, (void)future, (void)peer;
   hv_hive_dht_state state;
   memcpy(&state, bytes.data, sizeof state);
-  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:n,s:i}", "peers", (Py_ssize_t)state.peers, "contacts",
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:K,s:K,s:n,s:i,s:i}", "peers", (Py_ssize_t)state.peers, "contacts",
                        (Py_ssize_t)state.contacts, "records", (Py_ssize_t)state.records, "bytes", (Py_ssize_t)state.bytes,
                        "published", (Py_ssize_t)state.published, "calls", (unsigned long long)state.calls, "questions",
-                       (unsigned long long)state.questions, "memory", (Py_ssize_t)state.memory, "is_initial", state.is_initial);
+                       (unsigned long long)state.questions, "memory", (Py_ssize_t)state.memory, "is_initial", state.is_initial,
+                       "is_hidden", state.is_hidden);
 }
 
 static const bind_future_kind store_kind = {.awaited = "the DHT to store", .convert = stored_number};

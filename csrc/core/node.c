@@ -101,13 +101,13 @@ static void peer_gone(void *arg, const hv_peer_id *id) {
   hv_allreduce_gone(&node->registry, id, UINT64_MAX);
 }
 
-/* What the other rooms know of it they hear anew. */
+/* The other rooms hear anew all that they know of it. */
 static void peer_reborn(void *arg, const hv_peer_id *id, uint64_t since_us) {
   hv_node *node = arg;
   hv_allreduce_gone(&node->registry, id, since_us);
 }
 
-/* What is found out about a member's end may come before its host's word that the group has begun. One that has ended and is there
+/* News of a member's end may come before its host's word that the group has begun. One that has ended and is there
  * again is not in what it was in before. */
 static int has_ended(void *arg, const hv_peer_id *id, uint64_t since_us) {
   enum { BEGIN_TRAVELS_US = 500000 };

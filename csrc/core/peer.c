@@ -20,7 +20,7 @@ int hv_peer_compare(const hv_peer_id *a, const hv_peer_id *b) {
   return memcmp(a->key, b->key, sizeof a->key);
 }
 
-/* What a character stands for in base 58; BASE: nothing. */
+/* The value of a character in base 58; BASE: it has none. */
 static unsigned digit_of(uint8_t c) {
   static const uint8_t digits[128] = {
       /* one more than that; 0: nothing */

@@ -49,7 +49,7 @@ typedef struct hv_hive_config {
   int insecure;              /* 1: without TLS, for benchmarks and closed networks */
   unsigned pool_threads;     /* threads of the pool; 0: as many as there are processors, at most 8 */
   size_t memory_limit;       /* bytes; 0: no limit */
-  size_t strange_parcels;    /* bytes of received parcels of peers that are not trusted (docs/explanation/security-model.md); 0: 256
+  size_t strange_parcels;    /* bytes of received parcels of peers that are not trusted (docs/design/strangers.md); 0: 256
                                 MiB */
   int open_port;       /* 1: asks this machine's gateway to open the port, if the addresses are private (docs/design/reach.md) */
   int keep_file_limit; /* 1: leave the limit on open files; 0: a hive that listens raises it, to 65,536 at most */
@@ -187,6 +187,7 @@ typedef struct hv_hive_dht_state {
   uint64_t questions; /* questions in these calls */
   size_t memory;      /* bytes that this node holds in total */
   int is_initial;     /* 1: one of the initial peers is this node itself */
+  int is_hidden;      /* 1: no known peer can dial this node, which is behind a NAT */
 } hv_hive_dht_state;
 /* Reads the counts of the DHT. Result: an hv_hive_dht_state. */
 hv_status hv_hive_dht_look(hv_hive *hive, hv_future **out);

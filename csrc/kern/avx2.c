@@ -1,4 +1,4 @@
-/* The loops for AVX2, FMA and F16C. What is left over at an end goes through the reference. */
+/* The loops for AVX2, FMA and F16C. The rest at an end goes through the reference. */
 #include "kern/kernels.h"
 
 #if defined(__x86_64__)
@@ -327,7 +327,7 @@ IN __m256i uniform_codes(const float *in, __m256 mean, __m256 inverse) {
   return _mm256_cvtps_epi32(within(uniform_steps(_mm256_loadu_ps(in), mean, inverse), -127, 127));
 }
 
-/* Eight values some of which come out at an end: they are counted. What is not tame is there, too: as it lies beyond the largest
+/* Eight values some of which come out at an end: they are counted. An untame value is there, too: as it lies beyond the largest
  * value, or, if it is none, since `within` takes it for low. */
 IN __m256i uniform_ends(const float *in, __m256 mean, __m256 inverse, hv_uniform *u) {
   __m256 t = uniform_steps(tame(_mm256_loadu_ps(in)), mean, inverse);

@@ -1,4 +1,4 @@
-/* The loops for AVX-512 (F, BW, DQ, VL, VBMI). What is left over at an end goes through masks, or through the reference. */
+/* The loops for AVX-512 (F, BW, DQ, VL, VBMI). The rest at an end goes through masks, or through the reference. */
 #include "kern/kernels.h"
 
 #if defined(__x86_64__)

@@ -32,6 +32,19 @@ table ip wall {
   }
 }
 """
+#: a cloud's NAT: the machine has the outer address to itself
+FORWARD = """
+table ip nat {
+  chain in {
+    type nat hook prerouting priority dstnat
+    iifname "eth0" dnat to 10.0.0.2
+  }
+  chain out {
+    type nat hook postrouting priority srcnat
+    oifname "eth0" masquerade
+  }
+}
+"""
 #: the line where the kernel has no queue with a rate: packets above the rate are dropped
 POLICER = """
 table ip line {{
@@ -114,22 +127,38 @@ class Internet:
             self._slow(name, port)
         return address
 
-    def home(self, name):
-        """Adds a machine behind a router with NAT, and returns the router's address. Homes have the same private addresses.
+    def home(self, *names):
+        """Adds machines behind one router with NAT, and returns the router's address. Homes have the same private addresses.
+
+        Args:
+            *names: Of the machines' namespaces.
+        """
+        return self._behind("192.168.1", names, NAT)
+
+    def cloud(self, name):
+        """Adds a machine with a private address, and returns the outer address that its cloud forwards to it.
 
         Args:
             name: Of the machine's namespace.
         """
-        router = f"{name}-router"
+        return self._behind("10.0.0", [name], FORWARD)
+
+    def _behind(self, network, names, rules):
+        """Adds a router with rules, and machines in a private network behind it."""
+        router = f"{names[0]}-router"
         address = self.public(router)
-        self._namespace(name)
-        run("ip", "link", "add", "lan", "netns", router, "type", "veth", "peer", "name", "eth0", "netns", name)
-        for where, device, inner in ((router, "lan", "192.168.1.1/24"), (name, "eth0", "192.168.1.2/24")):
-            run("ip", "-n", where, "addr", "add", inner, "dev", device)
-            run("ip", "-n", where, "link", "set", device, "up")
-        run("ip", "-n", name, "route", "add", "default", "via", "192.168.1.1")
+        run("ip", "-n", router, "link", "add", "lan", "type", "bridge")
+        run("ip", "-n", router, "addr", "add", f"{network}.1/24", "dev", "lan")
+        run("ip", "-n", router, "link", "set", "lan", "up")
+        for number, name in enumerate(names, 2):
+            self._namespace(name)
+            run("ip", "link", "add", f"lan{number}", "netns", router, "type", "veth", "peer", "name", "eth0", "netns", name)
+            run("ip", "-n", router, "link", "set", f"lan{number}", "master", "lan", "up")
+            run("ip", "-n", name, "addr", "add", f"{network}.{number}/24", "dev", "eth0")
+            run("ip", "-n", name, "link", "set", "eth0", "up")
+            run("ip", "-n", name, "route", "add", "default", "via", f"{network}.1")
         run(*self.inside(router), "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
-        run(*self.inside(router), "nft", "-f", "-", text=NAT)
+        run(*self.inside(router), "nft", "-f", "-", text=rules)
         return address
 
     @staticmethod

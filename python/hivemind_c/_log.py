@@ -145,7 +145,7 @@ def begin(name: str, work: Callable[[], Any], end: Callable[[], Any] = lambda: N
 
 
 def aside(name: str, work: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
-    """What work() gives, in a thread of its own, which begins at once: so it cannot be cancelled."""
+    """The result of work(), in a thread of its own, which begins at once: so it cannot be cancelled."""
     future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
 
@@ -160,7 +160,7 @@ def aside(name: str, work: Callable[[], Any]) -> "concurrent.futures.Future[Any]
 
 
 def when_done(future: Any, call: Callable[[Any], Any]) -> None:
-    """Calls call(future) once it is over: at once and here if it is already, else in a thread of its own. What goes wrong in it is told in the log."""
+    """Calls call(future) once it is over: at once and here if it is already, else in a thread of its own. An error in it is told in the log."""
 
     def work() -> None:
         try:

@@ -102,7 +102,7 @@ class LowRank:
         self._grads = []
 
     def state_dict(self) -> Dict[str, object]:
-        """What the next rounds need: residuals, and which round was the last. An open round is not part of it."""
+        """State for the next rounds: residuals, and which round was the last. An open round is not part of it."""
         return {"residuals": [e.clone() for e in self.residuals], "round": [0, 0, *self._round[2:].tolist()], "seed": self.seed}
 
     @torch.no_grad()

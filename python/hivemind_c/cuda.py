@@ -152,7 +152,7 @@ class Transfers:
         self.inner = _hivemind_c.cuda_transfers(kernels._gpu, chunk_values, slots, pinned_most)
 
     def follow(self, tensor: Any) -> None:
-        """What rounds do from now on comes after all that is on the current stream of the tensor's device."""
+        """Makes later work of rounds come after all that is on the current stream of the tensor's device."""
         _hivemind_c.cuda_follow(self.inner, tensor.detach())
 
     def why(self) -> Optional[str]:
@@ -212,8 +212,10 @@ def kernels_for(tensor: Any) -> Optional[Kernels]:
 
 
 def attempt(tensor: Any, work: Callable[[Kernels], T]) -> Optional[T]:
-    """What work makes with the kernels for the tensor; None where there are none. An error of CUDA's is told once, in a
-    warning, and ends their use on that GPU: the caller goes by the host's memory."""
+    """The result of work with the kernels for the tensor; None where there are none.
+
+    An error of CUDA's is told once, in a warning, and ends their use on that GPU: the caller goes by the host's memory.
+    """
     kernels = kernels_for(tensor)
     if kernels is None:
         return None

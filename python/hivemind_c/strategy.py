@@ -49,7 +49,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     Trainer(strategy=HivemindStrategy(target_batch_size=4096))
 
-    All peers together gather target_batch_size samples, average their gradients and take one step: a global epoch.
+    All peers together gather target_batch_size samples, average their gradients and take one step: a swarm epoch.
     docs/reference/strategy.md describes checkpoints, schedulers and the rest.
 
     Args:
@@ -63,7 +63,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         reuse_grad_buffers: Add gradients up in .grad, without a copy. The module's zero_grad does nothing then.
         scheduler_fn: A function that makes the scheduler of the optimizer; with offload the only way to give one.
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
-        averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
+        averaging_timeout: Longest time in seconds for the averages of an epoch, the search for a group included.
         verbose: Log the progress of the swarm and the result of each averaging.
         averager_opts: Further options of DecentralizedAverager, as a dict.
         host_maddrs: Where to listen, such as "/ip4/0.0.0.0/tcp/31337". None: every interface, a free TCP port.

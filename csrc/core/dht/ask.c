@@ -193,7 +193,7 @@ static hv_status ask_start(together *t) {
   return HV_OK;
 }
 
-/* What it takes of a call that may hold so much. */
+/* The part that it takes of a call that may hold so much. */
 static size_t ask_bytes_of(const hv_ask *ask) {
   size_t bytes = 0;
   for (size_t i = 0; ask->msg.kind == HV_MSG_STORE && i < ask->msg.u.store.n_records; i++)

@@ -55,7 +55,7 @@ static void get_heard(void *owner, hv_lookup *lookup, const hv_lookup_node *node
     get_checked(work, lookup, answer, node->depth, 0);
 }
 
-/* What this node keeps itself is one answer more. */
+/* The records that this node keeps itself are one answer more. */
 static void hear_myself(dht_work *work) {
   hv_dht *dht = work->dht;
   hv_record records[64];

@@ -7,7 +7,7 @@ enum { MESSAGE_BYTES_MAX = 1 << 20, REGION_MORE = 30, SPOTS_US = 180000000 };
 
 /* ---- records ---- */
 
-/* What is signed: an owned item of this node's, with its lease and version. */
+/* The signed text: an owned item of this node's, with its lease and version. */
 static hv_status make_record(dht_work *work, size_t i, uint64_t version, hv_error *err) {
   hv_dht *dht = work->dht;
   const hv_dht_item *item = &work->items[i];
@@ -274,7 +274,7 @@ static int stores_item(const dht_work *work, const hv_dht_item *item) {
   return 0;
 }
 
-/* What stands in the way of the i-th, or is about to, is this program's own later word. */
+/* The record that stands in the way of the i-th, or is about to, is this program's own later word. */
 static int is_overtaken(const dht_work *work, size_t i) {
   const hv_dht_item *item = &work->items[i];
   if (work->published && work->published->stale)

@@ -44,7 +44,7 @@ static int same_record(const hv_gather_variant *a, const hv_record *b) {
          memcmp(a->signature, b->signature, sizeof a->signature) == 0;
 }
 
-/* Could it be so? What lives must be as hv_record_check wants it; a tombstone needs an owner. Not the signature. */
+/* Could it be so? A record that lives must be as hv_record_check wants it; a tombstone needs an owner. Not the signature. */
 static int is_possible(const hv_gather *gather, const hv_record *record) {
   hv_record whole = *record;
   whole.key = gather->key;
@@ -191,7 +191,7 @@ static uint32_t median_ttl(const hv_gather_variant *variant) {
   return variant->n_ttls ? sorted[variant->n_ttls / 2] : 0;
 }
 
-/* What the slot of `of` looks like to the believed. */
+/* The view that the believed have of the slot of `of`. */
 typedef struct slot {
   const hv_gather *gather;
   const hv_gather_variant *of, *first;
@@ -212,7 +212,7 @@ static int is_vetoed(const slot *s, const hv_gather_variant *variant) {
   return gather_count(against) > 2 * gather_count(variant->answers & s->mask);
 }
 
-/* What is signed may come from anywhere, as long as those that count do not say that it has ended. */
+/* A signed value may come from anywhere, as long as those that count do not say that it has ended. */
 static int is_candidate(const slot *s, const hv_gather_variant *variant) {
   return hv_peer_is_known(&variant->signer) ? !is_vetoed(s, variant) : (variant->answers & s->mask) != 0;
 }

@@ -382,7 +382,7 @@ int hv_route_lacks_sample(const hv_route *route, size_t bucket) {
   return bucket < HV_ROUTE_REGIONS && route->samples[bucket] == 0 && is_full(route, &route->buckets[bucket]);
 }
 
-/* What parts of the space say about log2 of how many nodes there are, the least first. */
+/* The words of parts of the space about log2 of how many nodes there are, the least first. */
 typedef struct estimates {
   double log2_nodes[HV_ROUTE_REGIONS + 1], weights[HV_ROUTE_REGIONS + 1], weight;
   size_t n;

@@ -122,7 +122,7 @@ static hv_heap_node **ranks_of(hv_store *store, hv_store_account *account) {
   return account->kind == HV_STORE_NETWORK ? &store->fullest : account->kind == HV_STORE_BRINGER ? &account->home->below : NULL;
 }
 
-/* What an account holds has changed. */
+/* The holdings of an account have changed. */
 static void rank(hv_store *store, hv_store_account *account) {
   hv_heap_node **ranks = ranks_of(store, account);
   if (!ranks)

@@ -121,7 +121,7 @@ static size_t cost_of(const hv_parcels *parcels, size_t size) {
   return size + (each > PARCEL_COST ? each : PARCEL_COST);
 }
 
-/* What is held, of some or of all. */
+/* The bytes held, of some or of all. */
 typedef struct tally {
   size_t peer, strangers, network;
 } tally;
@@ -133,7 +133,7 @@ static void add_to(tally *held, const hv_parcels *parcels, const hv_parcel *parc
   held->network += parcel->stranger && parcel->network == from->network ? cost : 0;
 }
 
-/* What is held of the peer and the network of a stream, and of all strangers. */
+/* The bytes held of the peer and the network of a stream, and of all strangers. */
 static tally tally_for(const hv_parcels *parcels, const hv_stream *from) {
   tally held = {0};
   for (const hv_parcel *parcel = parcels->first; parcel; parcel = parcel->next)

@@ -392,7 +392,7 @@ static void tell_gone(hv_peers *peers, hv_peers_entry *entry, const hv_peer_id *
     peers->config.gone(peers->config.arg, id);
 }
 
-/* Another life than before: the one before has ended, even if no connection was refused in between. What was heard since this one
+/* Another life than before: the one before has ended, even if no connection was refused in between. News heard since this one
  * began is its own. 0: the word comes from a life that has said goodbye. */
 static int learn_life(hv_peers_entry *entry, const hv_msg_hello *hello) {
   hv_peers *peers = entry->peers;

@@ -1,4 +1,4 @@
-/* What the peers speak that this node has exchanged messages with: a bounded table of their versions and features.
+/* The versions of the peers with which this node has exchanged messages: a bounded table of their versions and features.
  *
  * Room: core (uses env, versions). The world owns one for each node (hv_env.spoken), fills it with what arrives, and asks it
  * before it sends; core asks through hv_peers_version_of.
@@ -47,11 +47,11 @@ uint64_t hv_spoken_apart_until(const hv_env *env, const hv_peer_id *id);
 void hv_spoken_learn(hv_env *env, const hv_peer_id *id, const hv_versions *versions);
 /* This peer refused a message of that version and did not say what it speaks. */
 void hv_spoken_refused(hv_env *env, const hv_peer_id *id, uint32_t version);
-/* What the peer speaks, or what it is taken to speak. */
+/* The versions that the peer speaks, or is taken to speak. */
 hv_versions hv_spoken_of(const hv_env *env, const hv_peer_id *id);
 /* Why this peer is not dialled, in one sentence. */
 void hv_spoken_explain(const hv_env *env, const hv_peer_id *id, char text[HV_VERSIONS_TEXT_MAX]);
-/* What this node speaks. */
+/* The versions that this node speaks. */
 hv_versions hv_spoken_mine(const hv_env *env);
 
 #endif

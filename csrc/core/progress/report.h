@@ -2,7 +2,7 @@
  *
  * Room: core (uses base). Pure functions on values that the caller owns.
  * Thread: any.
- * Limits: HV_REPORT_*. What a report may change in the figures: tally.h.
+ * Limits: HV_REPORT_*. Effect of a report on the figures: tally.h.
  * Errors: HV_MALFORMED for a stranger's bytes.
  */
 #ifndef HV_CORE_REPORT_H

@@ -359,8 +359,8 @@ static uint64_t span_bytes(const hv_round *round, const hv_round_member *m) {
   return bytes;
 }
 
-/* What is to come, which is as much as leaves, and how fast each connection sends: to owners this member's values, to contributors
- * the averages of its span. Where spans differ, lines do, and whoever is slow is waited for. */
+/* The bytes to come, which are as much as leaves, and how fast each connection sends: to owners this member's values, to
+ * contributors the averages of its span. Where spans differ, lines do, and whoever is slow is waited for. */
 static void choose_pace(hv_allreduce *self) {
   const hv_round *round = &self->round;
   const hv_round_member *me = &round->members[round->me];

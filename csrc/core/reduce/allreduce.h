@@ -4,7 +4,7 @@
  * Owner: the code that formed the group owns the round; node owns the registry, in which early streams wait for their round.
  * Thread: the hive thread.
  * Limits: HV_ALLREDUCE_REGISTRY_ROOM streams wait, 15 s each; HV_ALLREDUCE_REGISTRY_OF_PEER of them from one peer, and half of all
- * from peers that are not trusted. Others are refused. What the latter bring before their round begins has the limits below.
+ * from peers that are not trusted. Others are refused. Messages of the latter before their round begins have the limits below.
  * Errors: a status in done. A chunk always holds either its average or the value before.
  * Terms: the run is all values of the round, in order, cut into chunks. The owner of a chunk is the member that averages it. A view
  * is the list of members that take part, numbered anew when a member is lost. The coordinator is the member that decides on views.

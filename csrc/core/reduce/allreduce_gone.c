@@ -5,7 +5,7 @@
 
 enum { SENTRY_LOOKS = 16 }; /* in the time that a silence takes */
 
-/* What this view waits for from members that have ended. */
+/* The values for which this view waits from members that have ended. */
 void allreduce_lose_the_gone(hv_allreduce *self) {
   turn *t = self->present;
   for (size_t i = 0; t && i < self->round.n_members; i++) {

@@ -216,7 +216,7 @@ static void reducer_settle(slot *s) {
     send_averages(&r->contributors[i]);
 }
 
-/* What was encoded becomes what all are given. */
+/* The encoded average becomes the one that all are given. */
 static void publish(slot *s) {
   hv_reducer *r = s->reducer;
   if (r->round->out) /* it is in its place, whatever comes now */
@@ -393,8 +393,9 @@ static contribution *take_waiting(slot *s) {
   return c;
 }
 
-/* One of those who were to give this chunk, when all of them are gone and none has; HV_ROUND_MEMBERS_MAX: there is somebody. What
- * this member would average with itself alone is no average, and would part it from the others, who go on without that. */
+/* One of those who were to give this chunk, when all of them are gone and none has; HV_ROUND_MEMBERS_MAX: there is somebody. A
+ * value that this member would average with itself alone is no average, and would part it from the others, who go on without that.
+ */
 static size_t who_is_missing(const slot *s) {
   const hv_reducer *r = s->reducer;
   size_t missing = HV_ROUND_MEMBERS_MAX;
@@ -604,7 +605,7 @@ static void reducer_room_again(hv_stream *stream, const hv_event *event) {
   advance(g->reducer);
 }
 
-/* What is still on its way from one that is here is heard first: its stream ends, too. */
+/* Chunks still on their way from one that is here are heard first: its stream ends, too. */
 static void leave_out_if_gone(contributor *g) {
   if (g->gone && (g->state == CONTRIBUTOR_EXPECTED || g->state == CONTRIBUTOR_LOST))
     leave_out(g, HV_CLOSED, "its process has ended");

@@ -146,7 +146,7 @@ static void run_encode(hv_job *job) {
       hv_run_encode(forwarded ? s->round->out : s->round->in, s->round->kern, chunk, codec, s->codes, s->codes_size, &size);
 }
 
-/* What was encoded is ready to go, if there is still somebody to whom. */
+/* The encoded average is ready to go, if there is still somebody to whom. */
 static void encoded(hv_share *s, hv_status status) {
   if (status == HV_NOT_FINITE && s->view->sources[s->sending] == HV_VIEW_REDUCE) {
     hv_env_log(s->env, HV_LOG_WARN, "share", "not_finite", "skipping this member's values of chunk %u: they are not finite",

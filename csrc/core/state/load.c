@@ -396,8 +396,8 @@ static void load_look(hv_loader *l) {
 /* ---- time ---- */
 
 /* All who are left have been busy for long: as joiners that came first make them, or for ever, on purpose, while the others have
- * moved on to another state. So whoever waits for them looks now and then whether there is another one; they are not given up. Who
- * has a part of a state already would lose it, and may only wait for its turn: it looks later. */
+ * moved on to another state. So whoever waits for them looks now and then whether there is another one; they are not given up. A
+ * loader that has a part of a state would lose it, and may only wait for its turn: it looks later. */
 static int look_past_busy(hv_loader *l) {
   unsigned doublings = l->n_busy_looks + (l->n_done ? HAS_SOME : 0);
   if (!donor_all_busy(l, l->config.silence_ms * UINT64_C(1000) << doublings))

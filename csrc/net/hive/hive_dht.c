@@ -157,6 +157,7 @@ static void start_state(hv_hive_op *o, hv_node *node) {
       .questions = hv_dht_questions(dht),
       .memory = atomic_load(&hv_hive_mem(o->hive)->used),
       .is_initial = names_me(hv_node_peers(node)),
+      .is_hidden = hv_standing_hidden(hv_node_peers(node)),
   };
   hv_future_finish(o->future, hv_span_of(&state, sizeof state), NULL);
   hv_hive_free_op(o);

@@ -1,1 +1,1 @@
-"""What HivemindStrategy is made of; the public classes are in hivemind_c.strategy."""
+"""Parts of HivemindStrategy; the public classes are in hivemind_c.strategy."""

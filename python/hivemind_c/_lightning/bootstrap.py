@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import shlex
@@ -13,6 +14,7 @@ from _hivemind_c import HivemindError, HivemindPermissionError
 
 from hivemind_c.dht import DHT
 from hivemind_c.node import Addresses, _texts
+from hivemind_c.p2p import Multiaddr
 from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.strategy")
@@ -29,7 +31,7 @@ def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = N
 
 
 def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None, invitation: str = "") -> str:
-    """What to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
+    """The line to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
     swarm.
 
     HIVEMIND_COMMAND is what people call the program, where something else started it. invitation is "INVITE=..." in a
@@ -64,13 +66,26 @@ def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
     return dht
 
 
+def _of_private(addresses: Sequence[str]) -> str:
+    """A line for people whose machines are in several networks, if all addresses are private."""
+    hosts = [Multiaddr(address).get("ip4") or Multiaddr(address).get("ip6") for address in addresses]
+    known = [ipaddress.ip_address(host) for host in hosts if host is not None]
+    if len(known) < len(hosts) or any(one.is_global or one.is_loopback for one in known) or not known:
+        return ""
+    return (
+        f"\n{hosts[0]} is a private address, so only machines of this network can use that line. For others give "
+        "announce_maddrs with the public address, or see docs/howto/open-a-port.md.\n"
+    )
+
+
 def invite(dht: DHT) -> str:
     """Tells the two ways in which others join, and returns the line that they run."""
     addresses = reachable(dht.get_visible_maddrs())
     line = join_line(addresses, invitation=dht.invitation_to_print())
     print(
         f"\nA swarm begins here. To join it, run this on other machines, any number of them:\n\n{line}\n\n"
-        f'or give them the addresses in the program: HivemindStrategy(initial_peers="{",".join(addresses)}", ...)\n',
+        f'or give them the addresses in the program: HivemindStrategy(initial_peers="{",".join(addresses)}", ...)\n'
+        f"{_of_private(addresses)}",
         flush=True,
     )
     return line

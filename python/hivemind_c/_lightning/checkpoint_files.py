@@ -71,7 +71,7 @@ class CheckpointWriter(Devices):
         return self._election is not None and self._election.elected
 
     def _settle(self) -> None:
-        """What a delayed step has made is in the model when this returns."""
+        """Waits until the result of a delayed step is in the model."""
         if self._hive is not None:
             self._hive.state_averager.background.take(wait=True)
 

@@ -1,4 +1,4 @@
-"""What is changed around a run, and put back after it."""
+"""Changes around a run, put back after it."""
 
 from __future__ import annotations
 

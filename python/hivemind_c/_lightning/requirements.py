@@ -1,4 +1,4 @@
-"""What HivemindStrategy asks of a program; where it is not so, Lightning's exception tells what to write instead."""
+"""Demands of HivemindStrategy on a program; where it is not so, Lightning's exception tells what to write instead."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_rate_finder(strategy: Any, trainer: Any, target: int, apart: bool) -> 
 def optimizer_and_scheduler(
     strategy: Any, offload: bool, scheduler_fn: Optional[Callable[[torch.optim.Optimizer], Any]]
 ) -> Dict[str, Any]:
-    """What configure_optimizers returned, as arguments of hivemind_c.Optimizer."""
+    """The result of configure_optimizers, as arguments of hivemind_c.Optimizer."""
     # Lightning's, for none
     there = sum(type(optimizer).__name__ != "_MockOptimizer" for optimizer in strategy.optimizers)
     if there != 1:

@@ -129,8 +129,8 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
 
 
 def lr_scheduler_step(strategy: Any, configs: Sequence[Any]) -> Any:
-    """What Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and Lightning
-    only brings what ReduceLROnPlateau looks at.
+    """The function that Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and
+    Lightning only brings what ReduceLROnPlateau looks at.
     """
     original, swarms = strategy.lightning_module.lr_scheduler_step, [config.scheduler for config in configs]
 

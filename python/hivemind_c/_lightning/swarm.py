@@ -1,4 +1,4 @@
-"""What a Trainer's user sees of the swarm: three metrics, and a progress bar."""
+"""The swarm as a Trainer's user sees it: three metrics, and a progress bar."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SwarmProgressBar(namespaces.EitherLightning, Base):
 
     Use it as Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()]). It shows
     - swarm: samples of all peers for the next step, and the samples that a step needs
-    - global_epoch: steps so far
+    - global_epoch: swarm epochs so far, which are steps of the optimizer; the epoch at the left is Lightning's
     - peers: peers of the run, with this one
     - eta: seconds to the next step
 

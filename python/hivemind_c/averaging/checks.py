@@ -1,4 +1,4 @@
-"""What a program gives an averager, looked at before anything happens: an error says what is wrong with it, and what
+"""Arguments for an averager, looked at before anything happens: an error says what is wrong with it, and what
 would be right.
 """
 

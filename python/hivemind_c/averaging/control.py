@@ -39,7 +39,7 @@ class AveragingStage(Enum):
 
 
 class AveragingMode(Enum):
-    """What a peer does in an averaging."""
+    """The part of a peer in an averaging."""
 
     NODE = 0  #: it contributes, and reduces a part
     CLIENT = 1  #: it contributes, and only dials out

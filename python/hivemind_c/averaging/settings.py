@@ -1,4 +1,4 @@
-"""What a program reads of an averager: its settings, and how it is."""
+"""The properties of an averager: its settings, and how it is."""
 
 from __future__ import annotations
 

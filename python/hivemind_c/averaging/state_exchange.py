@@ -1,4 +1,4 @@
-"""What an averager gives to those who join, and takes from the swarm when it joins itself."""
+"""The state that an averager gives to joining peers, and takes from the swarm when it joins itself."""
 
 from __future__ import annotations
 

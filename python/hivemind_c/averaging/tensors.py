@@ -1,4 +1,4 @@
-"""What a round reads and writes: the caller's own memory where it can be lent, copies on the host where it cannot."""
+"""The memory that a round reads and writes: the caller's own where it can be lent, copies on the host elsewhere."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class LentTensors:
         ]
 
     def ready(self) -> None:
-        """What the program has put on its streams comes before the next round."""
+        """Makes work of the program on its streams come before the next round."""
         for tensor, transfers in self._on_gpus():
             try:
                 transfers.follow(tensor)
@@ -204,7 +204,7 @@ class LentTensors:
         return where, tuple(tensor.shape)
 
     def exchanged(self) -> Optional[HivemindValueError]:
-        """What is wrong if a tensor is not any more the one that was lent: rounds write where it lay."""
+        """The fault if a tensor is not any more the one that was lent: rounds write where it lay."""
         for i, (tensor, address) in enumerate(zip(self.tensors, self._addresses)):
             if self._address(tensor) != address:
                 return HivemindValueError(

@@ -1,4 +1,4 @@
-"""What programs with typer and rich share."""
+"""Parts that programs with typer and rich share."""
 
 from __future__ import annotations
 

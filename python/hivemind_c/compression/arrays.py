@@ -1,4 +1,4 @@
-"""What torch tensors and NumPy arrays have in common: as flat, contiguous numbers in, as new ones out. Neither library
+"""Torch tensors and NumPy arrays in one way: as flat, contiguous numbers in, as new ones out. Neither library
 is imported before one of its arrays is seen."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a compression is, what it is told about a tensor, and what it makes of one."""
+"""Compressions: their input about a tensor, and their output."""
 
 from __future__ import annotations
 

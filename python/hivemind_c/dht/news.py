@@ -1,4 +1,4 @@
-"""What a peer of a run tells of itself to whoever watches: a small record in the DHT, signed by the peer, that lives
+"""The record that a peer of a run publishes about itself: a small record in the DHT, signed by the peer, that lives
 for some seconds.
 
 The swarm's own decisions never use it: those follow the core's reports (docs/design/progress.md). A watcher takes it as
@@ -151,7 +151,7 @@ def read_news(value: Any) -> News:
 
 
 def owner(subkey: Any) -> Optional[str]:
-    """Whose record it is; None: not a subkey of this kind."""
+    """The peer whose record it is; None: not a subkey of this kind."""
     if type(subkey) is not bytes or not subkey.startswith(b"[owner:") or not subkey.endswith(b"]") or len(subkey) > 100:
         return None
     try:
@@ -167,8 +167,8 @@ def ask(dht: Any, key: str) -> Any:
 
 
 def read_all(run_id: str, key: str, found: Any) -> Iterator[Tuple[str, News, float]]:
-    """Of each peer that told under one of the run's keys: (its ID, its news, how many seconds old they are). What does
-    not fit is left out.
+    """Of each peer that told under one of the run's keys: (its ID, its news, how many seconds old they are). A record
+    that does not fit is left out.
     """
     if found is None or not isinstance(found.value, dict):
         return

@@ -1,4 +1,4 @@
-"""What waits for the DHT: futures, and a thread with an event loop for coroutines."""
+"""Helpers that wait for the DHT: futures, and a thread with an event loop for coroutines."""
 
 from __future__ import annotations
 

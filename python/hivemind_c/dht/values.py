@@ -1,4 +1,4 @@
-"""What values look like on the wire: MessagePack, with tuples kept as tuples. Bytes from others are bounded, and never
+"""Values on the wire: MessagePack, with tuples kept as tuples. Bytes from others are bounded, and never
 become code.
 """
 
@@ -24,7 +24,7 @@ _KINDS = "None, bool, int, float, str, bytes, list, tuple and dict"
 
 
 class ValueWithExpiration(NamedTuple):
-    """What get() returns; of a key with subkeys the value is a dict of such."""
+    """The result of get(); of a key with subkeys the value is a dict of such."""
 
     value: Any
     expiration_time: DHTExpiration  #: in get_dht_time()

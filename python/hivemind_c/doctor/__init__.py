@@ -12,7 +12,7 @@ __all__ = ["FAULT", "Finding", "NOTE", "OK", "Settings", "WARNING", "diagnose"]
 
 @dataclass
 class Settings:
-    """What a peer would be started with; the same names as in hivemind_c.DHT."""
+    """Options with which a peer would be started; the same names as in hivemind_c.DHT."""
 
     initial_peers: Sequence[str] = ()
     host_maddrs: Sequence[str] = ()

@@ -157,7 +157,7 @@ def _dial(address: str, timeout: float, credentials: Mapping[str, Any]) -> Tuple
         node.shutdown()
 
 
-#: What the doctor says for each cause; for any other it shows the core's own sentence. docs/reference/error-causes.md lists the causes.
+#: The doctor's sentence for each cause; for any other it shows the core's own sentence. docs/reference/error-causes.md lists the causes.
 WORDS = {
     "refused": "nothing listens at {address} (the connection is refused): start the peer there, or correct the address and port",
     "timed_out": "{address} does not answer within {timeout:g} s: open its TCP port in the firewall there, and check that the peer still runs",
@@ -252,7 +252,7 @@ def _own_hosts() -> Set[str]:
 
 
 def _gateway(said: Port, outer: Sequence[str]) -> Iterator[Finding]:
-    """What the router said about the port, and whether that was true."""
+    """The router's answer about the port, and whether that was true."""
     if outer:
         yield Finding("router", OK, f"peers elsewhere are told {', '.join(outer)}")
     if said.text and not said.open:

@@ -1,4 +1,4 @@
-"""What peers and hubs recorded of their decisions (HIVEMIND_RECORD), side by side by time."""
+"""Decisions that peers and hubs recorded (HIVEMIND_RECORD), side by side by time."""
 
 from __future__ import annotations
 

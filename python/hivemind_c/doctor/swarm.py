@@ -44,7 +44,7 @@ def judge(run_id: str, heard: Heard, now: float) -> Iterator[Finding]:
 
 
 def troubles(heard: Heard) -> Iterator[Finding]:
-    """What peers have found out about themselves, by the same table (optim/epoch_judge.py)."""
+    """Troubles that peers have found in themselves, by the same table (optim/epoch_judge.py)."""
     for code, (about, remedy) in TROUBLES.items():
         if peers := [peer for peer, news, _ in heard if code in news.troubles]:
             yield Finding("troubles", WARNING, f"peer {peers[0][-8:]} {about} ({len(peers)} of {len(heard)} peers say so): {remedy}")

@@ -89,7 +89,7 @@ class Snapshot:
 
 
 def reference(values: Sequence[float]) -> float:
-    """What at least one honest peer claims, if a third of them lies: the (f+1)-th highest."""
+    """The most that at least one honest peer claims, if a third of them lies: the (f+1)-th highest."""
     return sorted(values, reverse=True)[len(values) // 3] if values else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What was seen of a run, kept over restarts: a small SQLite file whose size is bounded, and as much of it in memory as
+"""The history of a run, kept over restarts: a small SQLite file whose size is bounded, and as much of it in memory as
 a chart can show.
 """
 

@@ -11,7 +11,7 @@ Write = Callable[[int, Dict[str, float]], None]
 
 
 class Missing(ImportError):
-    """What a sink needs is not installed; the text says what to do."""
+    """A package that a sink needs is not installed; the text says what to do."""
 
 
 def figures(now: Snapshot) -> Dict[str, float]:

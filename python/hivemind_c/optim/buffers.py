@@ -2,7 +2,7 @@
 
 Floating-point buffers are averaged with the state, weighted by samples, and joining peers get the last average. Joining
 peers get integer and bool buffers as their donor has them. No mark of a replica (lineage.py) depends on a buffer.
-docs/reference/optimizer.md, "Buffers", has the rules.
+docs/reference/buffers.md has the rules.
 """
 
 from __future__ import annotations

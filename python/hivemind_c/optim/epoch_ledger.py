@@ -13,6 +13,7 @@ from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_judge import EpochJudge, Situation
 from hivemind_c.optim.epoch_notes import EpochNotes
 from hivemind_c.optim.epoch_record import EpochRecord
+from hivemind_c.optim.timeout_check import TimeoutCheck
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
@@ -62,6 +63,7 @@ class EpochLedger:
         self.samples = _hivemind_c.SampleLedger()  #: what becomes of each sample; the background job writes in it, too
         self.clock_check = ClockCheck(optimizer.dht, optimizer.run_id)
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
+        self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
         self.last: Optional[EpochRecord] = None  #: the latest one
         self._settling: Optional[_Closed] = None
         self._closed_epoch: Optional[int] = None  # the latest that has ended
@@ -159,6 +161,8 @@ class EpochLedger:
             logger.info("%s", record)
             for verdict in self.judge.look(record):
                 logger.warning("%s", verdict.text)
+            if text := self._timeouts.look(record):
+                logger.warning("%s", text)
             if self._optimizer.on_epoch is not None:
                 self._optimizer.on_epoch(record)
 

@@ -1,4 +1,4 @@
-"""EpochRecord: one epoch of one peer, in numbers. docs/reference/optimizer.md has the table of its fields."""
+"""EpochRecord: one epoch of one peer, in numbers. docs/reference/epoch-record.md has the table of its fields."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EpochRecord:
     def __str__(self) -> str:
         spent = ", ".join(f"{name} {getattr(self, f'{name}_s'):.2f}" for name in OCCUPATIONS)
         said = [
-            f"epoch {self.epoch}: {self.outcome} after {self.wall_s:.2f} s ({spent})",
+            f"swarm epoch {self.epoch}: {self.outcome} after {self.wall_s:.2f} s ({spent})",
             f"{self.samples} of {self.swarm_samples} samples",
             f"{self.members} of {self.peers} peers",
             f"{self.bytes_sent / 1e6:.3g} MB sent, {self.bytes_received / 1e6:.3g} MB received",

@@ -57,7 +57,7 @@ class Forecast:
         optimizer, eta = self._optimizer, max(0.0, progress.eta)
         self._next_line = now + min(max(eta / 2, LEAST_S), MOST_S)
         optimizer.say(
-            "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of epoch %d)",
+            "Collaboration accumulated %d samples from %d peers; ETA %s (this peer: %d samples of swarm epoch %d)",
             int(progress.samples),
             progress.peers,
             f"{eta:.2f} seconds" if eta < math.inf else "not known yet",

@@ -133,5 +133,5 @@ class GroupSearch:
                 **more,
             )
         except HivemindError as error:
-            logger.warning("epoch %d: cannot look for a group, continuing without one: %s", epoch, error)
+            logger.warning("swarm epoch %d: cannot look for a group, continuing without one: %s", epoch, error)
             return None

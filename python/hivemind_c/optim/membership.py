@@ -258,7 +258,7 @@ class Membership:
         offers, loaded = self.state_averager.offers, False
         if offers.may_try():
             logger.info(
-                "this peer is in epoch %d and the swarm in %d: it loads the swarm's state",
+                "this peer is in swarm epoch %d and the swarm in %d: it loads the swarm's state",
                 self.local_epoch,
                 self.tracker.global_epoch,
             )

@@ -54,7 +54,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         params: Parameters or parameter groups for that function.
         scheduler: A scheduler of torch, or a function that makes one of the optimizer. It steps once per epoch.
         matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
-        averaging_timeout: Longest time in seconds for one averaging, the search for a group included.
+        averaging_timeout: Longest time in seconds for the averages of an epoch, the search for a group included.
         allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
         next_chunk_timeout: Seconds that one member may stall a round. None: matchmaking_time, 5 or more.
         load_state_timeout: Longest time in seconds to download the state of the swarm.

@@ -1,8 +1,12 @@
-"""ReachCheck: a trainer that nobody can dial looks whether its run has a peer that can be dialled."""
+"""ReachCheck: a trainer that nobody can dial looks whether its run has a peer that can be dialled.
+
+Nobody can dial a client, nor a peer behind a NAT without an open port (docs/design/reach.md).
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import Any, Callable, List, Tuple
 
@@ -10,6 +14,7 @@ from hivemind_c.dht.news import ask, keys, read_all
 
 logger = logging.getLogger("hivemind_c.optim")
 FIRST_S, ALONE_S, PERIOD_S = 3.0, 3.0, 60.0  #: seconds until the first look, to the next while alone, and later
+OPENING_S = 12.0  #: seconds that a router may take to open the port of a peer behind it
 
 
 class ReachCheck:
@@ -23,7 +28,8 @@ class ReachCheck:
 
     def __init__(self, dht: Any, run_id: str, now: Callable[[], float] = time.monotonic):
         self._dht, self._run_id, self._now = dht, run_id, now
-        self._next = now() + FIRST_S
+        self.is_client = bool(dht.client_mode)  #: nobody can dial this peer
+        self._next, self._hidden_since = now() + FIRST_S, math.inf
         self._asked: List[Tuple[str, Any]] = []
         self._has_warned = False
 
@@ -33,7 +39,18 @@ class ReachCheck:
             if all(reply.done() for _, reply in self._asked):
                 self._take()
         elif self._now() >= self._next:
+            self._look_at_own_door()
+            if not self.is_client:
+                self._next = self._now() + ALONE_S
+                return
             self._asked = [(key, ask(self._dht, key)) for key in keys(self._run_id)]
+
+    def _look_at_own_door(self) -> None:
+        if self._dht.client_mode:
+            return
+        hidden_since = min(self._hidden_since, self._now())
+        self._hidden_since = hidden_since if self._dht.state()["is_hidden"] else math.inf
+        self.is_client = self._now() - self._hidden_since >= OPENING_S
 
     def _take(self) -> None:
         asked, self._asked = self._asked, []

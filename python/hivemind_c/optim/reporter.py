@@ -52,7 +52,7 @@ class Reporter:
         self._rounds = self._failures = 0
         self._has_cut = False  # samples beyond the most that counts
         self._layout = LayoutReport()
-        self._reach = ReachCheck(optimizer.dht, optimizer.run_id) if optimizer.client_mode else None
+        self._reach = None if optimizer.auxiliary else ReachCheck(optimizer.dht, optimizer.run_id)
         self._name = os.environ.get("HIVEMIND_NAME") or platform.node() or "?"
 
     # ---- what the training thread says; none of it waits ----
@@ -91,7 +91,7 @@ class Reporter:
         """
         if samples:
             logger.warning(
-                "epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
+                "swarm epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
                 epoch,
                 samples,
             )
@@ -106,7 +106,7 @@ class Reporter:
         """
         logger.log(
             logging.DEBUG if self._has_cut else logging.WARNING,
-            "epoch %d: %d samples of this peer do not count: a peer counts with at most target_batch_size=%d",
+            "swarm epoch %d: %d samples of this peer do not count: a peer counts with at most target_batch_size=%d",
             epoch,
             samples,
             most,
@@ -175,7 +175,8 @@ class Reporter:
         if optimizer is None:
             raise ReferenceError("the optimizer that this news would be of has been dropped")
         last, troubles = optimizer.ledger.news()
-        role = "auxiliary" if optimizer.auxiliary else "client" if optimizer.client_mode else "trainer"
+        is_client = optimizer.client_mode or self._reach is not None and self._reach.is_client
+        role = "auxiliary" if optimizer.auxiliary else "client" if is_client else "trainer"
         return News(
             version=_hivemind_c.__version__,
             name=self._name,

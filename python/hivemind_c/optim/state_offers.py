@@ -70,7 +70,7 @@ class StateOffers:
                 record("gift", epoch=epoch, mark=mark)
                 self.gift.give(self._averager, epoch)
         except (HivemindError, ValueError) as error:
-            logger.warning("epoch %d: could not offer the state to others, will retry: %s", epoch, error)
+            logger.warning("swarm epoch %d: could not offer the state to others, will retry: %s", epoch, error)
         self._cost_s = time.monotonic() - now
 
     def offer_if_overdue(self, epoch: int) -> None:
@@ -161,7 +161,7 @@ class StateOffers:
         self.loads += 1
         mark = self._averager.lineage.mark
         self._averager.record("loaded", epoch=self._averager.local_epoch, mark=mark, seconds=round(seconds, 3))
-        logger.info("loaded the swarm's state of epoch %d within %.1f s", self._averager.local_epoch, seconds)
+        logger.info("loaded the swarm's state of swarm epoch %d within %.1f s", self._averager.local_epoch, seconds)
         if self.loads >= 3:
             logger.warning(
                 "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower "

@@ -180,8 +180,8 @@ class Transition:
             return
         if self.gradients.drop_if_not_finite():
             logger.warning(
-                "epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the others' "
-                "average",
+                "swarm epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the "
+                "others' average",
                 self.epoch,
                 self.samples,
             )
@@ -207,7 +207,7 @@ class Transition:
                 if self.is_empty
                 else "has no gradient of its own to step with"
             )
-            logger.warning("epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
+            logger.warning("swarm epoch %d: averaging gradients failed, so this peer %s: %s", self.epoch, own, error)
             self.ledger.samples.over("NOBODY" if self.nobody_came else "FAILED")
             return
         met = members_of(self.gradients.rounds[0].details(0)[0])
@@ -240,7 +240,7 @@ class Transition:
         optimizer.say("Averaged tensors successfully with %d peers", len(members))
 
     def _leave_it_to_the_others(self) -> None:
-        logger.warning("epoch %d: the others made this step without this peer: it loads their state", self.epoch)
+        logger.warning("swarm epoch %d: the others made this step without this peer: it loads their state", self.epoch)
         self.state.local_epoch, self.left_out = self.epoch, True
         self.optimizer.reporter.say_discarded(self.epoch, self._lose(*self.ledger.samples.over("LEFT_OUT")))
         self.optimizer.is_left_behind(self.epoch)
@@ -249,8 +249,8 @@ class Transition:
         """The epoch continues: there is no group, or nobody else is in it."""
         self.is_empty = True
         logger.warning(
-            "epoch %d: no peer averages with this one, so it stays in this epoch, having no gradient of its own to "
-            "step with",
+            "swarm epoch %d: no peer averages with this one, so it stays in this epoch, having no gradient of its own "
+            "to step with",
             self.epoch,
         )
 
@@ -287,11 +287,14 @@ class Transition:
                 self.ledger.samples.kept_settled()
         elif optimizer.has_met:
             logger.warning(
-                "epoch %d: this peer's state is not the swarm's, because an averaging failed: it loads the swarm's",
+                "swarm epoch %d: this peer's state is not the swarm's, because an averaging failed: it loads the "
+                "swarm's",
                 self.epoch,
             )
         else:
-            logger.info("epoch %d: this peer began with another model than the swarm: it loads the swarm's", self.epoch)
+            logger.info(
+                "swarm epoch %d: this peer began with another model than the swarm: it loads the swarm's", self.epoch
+            )
         optimizer.missed = optimizer.missed or not is_mine
         optimizer.has_met = optimizer.has_met or self.averaged
 
@@ -300,7 +303,7 @@ class Transition:
         optimizer = self.optimizer
         if not self.averaged and self.samples == 0:
             logger.warning(
-                "epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none",
+                "swarm epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none",
                 self.epoch,
             )
             self._mark_step()
@@ -311,7 +314,7 @@ class Transition:
                 self.state.step_optimizer()
             self._mark_step()
             optimizer.say(
-                "Optimizer step: done! This peer contributed %d samples to epoch %d", self.samples, self.epoch
+                "Optimizer step: done! This peer contributed %d samples to swarm epoch %d", self.samples, self.epoch
             )
         if not self.averaged:
             self.ledger.samples.stepped()
@@ -360,15 +363,15 @@ class Transition:
             return
         if not (ready or self.state.load_state_into_averager_()):
             logger.warning(
-                "epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's state is "
-                "averaged after its first step",
+                "swarm epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's "
+                "state is averaged after its first step",
                 self.next_epoch,
             )
             control.cancel()  # the others need not wait for it
             return
         if not self.optimizer.auxiliary and not all_finite(self.state.tensors_to_average):
             logger.warning(
-                "epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others",
+                "swarm epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others",
                 self.next_epoch,
             )
             control.cancel()
@@ -387,7 +390,7 @@ class Transition:
                 members = self.state.average_loaded(control)
         except HivemindError as error:
             logger.warning(
-                "epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error
+                "swarm epoch %d: averaging the state failed, so this peer keeps its own: %s", self.next_epoch, error
             )
             self.optimizer.reporter.add_failure(self.next_epoch, f"state: {error}")
             self.optimizer.record("state_failed", epoch=self.next_epoch, status=error.status)

@@ -139,11 +139,11 @@ def test_own_model_survives_a_kill_with_equal_weights(terminal, tmp_path):
         one.shows([line for who in ("all peers", "the survivors") for line in promised(page, f"output of {who}")])
         one.shows(promised(page, "last output of the survivors"))
     first.shows(promised(page, "output of the first peer"))
-    ends = {re.search(r"global epoch (\d+) weights (\w+)", one.text).groups() for one in survivors}
+    ends = {re.search(r"swarm epoch (\d+) weights (\w+)", one.text).groups() for one in survivors}
     assert len(ends) == 1, ends
 
 
 def test_promised_lines_are_patterns_of_their_numbers():
     (line,) = promised(TUTORIALS / "own-model.md", "last output of the survivors")
-    assert re.fullmatch(line, "global epoch 12 weights 0123456789ab")
-    assert not re.fullmatch(line, "global epoch 12 weights x123456789ab")
+    assert re.fullmatch(line, "swarm epoch 12 weights 0123456789ab")
+    assert not re.fullmatch(line, "swarm epoch 12 weights x123456789ab")

@@ -31,19 +31,32 @@ def test_unit_starts_the_hub_with_options_that_it_has():
     assert options.checkpoints.startswith(state) and unit["Service"]["Environment"] == f"XDG_STATE_HOME={state}"
 
 
+def test_unit_of_a_trainer_has_the_paths_of_the_page():
+    text = (ROOT / "packaging/hivemind-trainer.service").read_text()
+    page = (ROOT / "docs/howto/questions.md").read_text()
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read_string(text)
+    service = unit["Service"]
+    assert service["ExecStart"] == "/opt/hivemind/bin/python train.py" and service["Restart"] == "on-failure"
+    for path in (service["WorkingDirectory"], "/opt/hivemind", service["EnvironmentFile"]):
+        assert f"`{path}`" in page
+
+
 #: settings of systemd that the unit may have, by section: all of them are those of systemd 252 and later
 SETTINGS = {
     "Unit": {"Description", "Wants", "After"},
     "Service": {"EnvironmentFile", "Environment", "ExecStart", "Restart", "RestartSec", "DynamicUser", "StateDirectory"}
     | {"LimitNOFILE", "NoNewPrivileges", "ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices"}
-    | {"RestrictAddressFamilies", "MemoryDenyWriteExecute"},
+    | {"RestrictAddressFamilies", "MemoryDenyWriteExecute", "WorkingDirectory", "TimeoutStopSec"},
     "Install": {"WantedBy"},
 }
 
 
-def test_unit_has_only_settings_of_systemd():
+@pytest.mark.parametrize("name", ["hub", "trainer"])
+def test_unit_has_only_settings_of_systemd(name):
     section, seen = None, set()
-    for line in (ROOT / "packaging/hivemind-hub.service").read_text().splitlines():
+    for line in (ROOT / f"packaging/hivemind-{name}.service").read_text().splitlines():
         if header := re.fullmatch(r"\[(\w+)\]", line):
             section = header[1]
         elif line and not line.startswith("#"):

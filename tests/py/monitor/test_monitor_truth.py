@@ -39,14 +39,14 @@ TRAINER = """
         optimizer.step(lambda: (optimizer.zero_grad(), model(torch.ones(16, 8)).square().mean().backward(), said)[2])
         time.sleep(0.01)
     optimizer.state_averager.background.take(wait=True)
-    failed = set(re.findall(r"^epoch (\\d+): averaging gradients failed", "\\n".join(Log.lines), re.M))
-    given = re.findall(r"contributed (\\d+) samples to epoch (\\d+)", "\\n".join(Log.lines))
+    failed = set(re.findall(r"^swarm epoch (\\d+): averaging gradients failed", "\\n".join(Log.lines), re.M))
+    given = re.findall(r"contributed (\\d+) samples to swarm epoch (\\d+)", "\\n".join(Log.lines))
     print(json.dumps({
         "epoch": optimizer.local_epoch,
         "loss": said.item(),
         "samples": optimizer.local_samples + sum(int(samples) for samples, epoch in given if epoch not in failed),
         "rounds": sum(bool(re.match("Averaged (tensors|state) successfully", line)) for line in Log.lines),
-        "failures": sum(bool(re.match(r"epoch \\d+: (averaging .*failed|the others made this step "
+        "failures": sum(bool(re.match(r"swarm epoch \\d+: (averaging .*failed|the others made this step "
         "without)", line)) for line in Log.lines),
         "log": Log.lines[-30:],
     }), flush=True)

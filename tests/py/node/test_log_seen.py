@@ -18,7 +18,7 @@ for _ in range(3):
 logging.getLogger("hivemind_c.optim").warning("a warning")
 optimizer.shutdown()
 """
-STEP = "Optimizer step: done! This peer contributed 8 samples to epoch 0"
+STEP = "Optimizer step: done! This peer contributed 8 samples to swarm epoch 0"
 
 
 @pytest.fixture

@@ -10,15 +10,10 @@ from hivemind_c import DHT
 from hivemind_c.doctor.troubles import TROUBLES
 from hivemind_c.optim import epoch_judge
 from hivemind_c.optim.epoch_judge import AGAIN_S, LEAST, LEAST_S, MOST, RULES, EpochJudge, Situation
-from hivemind_c.optim.epoch_record import NUMBERS, EpochRecord
+from epochs import FINE, epoch
 from optim_support import Peer, backward, make, meet, network, together
 from support import HERE, PATIENCE, free_port
 
-FINE = EpochRecord(
-    **{**dict.fromkeys(NUMBERS, 0), "outcome": "averaged", "why": (), "codec": "NoCompression"}
-    | dict(peers=4, members=4, samples=64, swarm_samples=256, wall_s=30.0, computing_s=25.0, reducing_s=5.0, part=1.0)
-    | dict(loss=0.5, gradient_norm=1.0, clock_s=0.1)
-)
 BAD = {
     "alone": dict(outcome="alone", peers=1, members=0),
     "left_out": dict(outcome="left out", samples=0, lost_samples=64, why=("64 samples lost: late",)),
@@ -27,10 +22,6 @@ BAD = {
     "clock": dict(clock_s=-95.0),
     "thin": dict(part=0.1, reducing_s=18.0, computing_s=12.0),
 }
-
-
-def epoch(number, **changed):
-    return EpochRecord(**{**vars(FINE), "epoch": number, **changed})
 
 
 def judged(*records, has_initial_peers=True, situation=Situation("run", 3)):

@@ -22,7 +22,7 @@ from hivemind_c.optim.epoch_record import NUMBERS, OCCUPATIONS, OUTCOMES, WHY_LE
 from optim_support import Peer, backward, make, meet, network, settle, together, train_together
 from support import HERE, eventually
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "optimizer.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "epoch-record.md"
 RUNS = itertools.count()
 TOLERANCE_S = 1e-6  # of a sum of floats
 
@@ -293,7 +293,7 @@ def test_epoch_is_one_line_at_info(dht, caplog):
     optimizer.step()
     optimizer.shutdown()
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO and "alone after" in r.getMessage()]
-    assert line.startswith("epoch 0: alone after ") and "32 of 32 samples" in line and "loss 1.13" in line
+    assert line.startswith("swarm epoch 0: alone after ") and "32 of 32 samples" in line and "loss 1.13" in line
 
 
 # ---- several peers ----

@@ -57,7 +57,8 @@ def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
     )
     assert (
         swarm.said[0]
-        == "Collaboration accumulated 100 samples from 2 peers; ETA 99990.00 seconds (this peer: 7 samples of epoch 3)"
+        == "Collaboration accumulated 100 samples from 2 peers; ETA 99990.00 seconds "
+        "(this peer: 7 samples of swarm epoch 3)"
     )
 
 

@@ -280,7 +280,7 @@ def test_peer_left_behind_loads_the_others_state(swarm, caplog, way):
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         train_until(peers, lambda: min(peer.optimizer.local_epoch for peer in peers) >= 6)
     left = [line for line in caplog.messages if "the others made this step without this peer" in line]
-    assert left[0].startswith("epoch 2")
+    assert left[0].startswith("swarm epoch 2")
     counted_first = second.optimizer.schedule.delay_optimizer_step
     assert 2 + counted_first not in steps, steps
     lost = second.optimizer.reporter.samples_lost

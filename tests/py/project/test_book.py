@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support import module_of
 
 import hivemind_c
 
@@ -94,13 +95,13 @@ def test_first_sentence_of_each_page_names_its_readers():
 #: questions of a newcomer: the page that answers, and words of the answer
 ANSWERS = {
     "which port": ("docs/howto/open-a-port.md", "A peer listens on one TCP port"),
-    "which batch size": ("docs/howto/choose-batch-size.md", "Begin with the largest batch"),
-    "how many bytes an epoch": ("docs/explanation/planning.md", "## Bytes on the line"),
-    "what a joiner downloads": ("docs/explanation/planning.md", "## What a joining peer downloads"),
+    "which batch size": ("docs/howto/choose-settings.md", "Begin with the largest batch"),
+    "how many bytes an epoch": ("docs/howto/choose-settings.md", "## Bytes on the line"),
+    "what a joiner downloads": ("docs/howto/choose-settings.md", "## What a joining peer downloads"),
     "what happens when I press Ctrl-C": ("docs/howto/unreliable-machines.md", "Ctrl-C or SIGTERM"),
     "what a stranger can do": ("docs/explanation/security-model.md", "## May strangers join?"),
     "how a group forms": ("docs/design/matchmaking.md", "# How groups form"),
-    "which options change the mathematics": ("docs/explanation/planning.md", "what changes in the mathematics"),
+    "which options change the mathematics": ("docs/howto/choose-settings.md", "## Options that change the mathematics"),
     "does it work with my GPU": ("docs/howto/install.md", "| AMD, Intel GPU | untested"),
     "which torch versions": ("docs/howto/install.md", "torch 2.6 to 2.14"),
     "what if my machine sleeps": ("docs/howto/unreliable-machines.md", "A machine that wakes up continues by itself"),
@@ -108,8 +109,53 @@ ANSWERS = {
     "how do I leave": ("docs/howto/unreliable-machines.md", "**Stop a loop of your own**"),
     "two runs on one machine": ("docs/howto/open-a-port.md", "| two runs of different models |"),
     "how do I see who trains": ("docs/howto/monitor.md", "- **Peers** report"),
-    "what does an idle peer cost": ("docs/explanation/planning.md", "## What an idle peer costs"),
+    "what does an idle peer cost": ("docs/howto/choose-settings.md", "## What an idle peer costs"),
+    "where a clone and a wheel come from": ("docs/howto/questions.md", "### Where do I get a clone and a wheel?\n"),
+    "does it run in WSL2": ("docs/howto/questions.md", "### Does it run in WSL2?\n"),
+    "torch without CUDA": ("docs/howto/questions.md", "### How do I get torch without CUDA for make?\n"),
+    "which machine starts first": ("docs/howto/questions.md", "### Which machine starts first?\n"),
+    "a private address of a cloud machine": (
+        "docs/howto/questions.md",
+        "### The line has a private address. What do I write?\n",
+    ),
+    "two PCs behind one router and a cloud peer": (
+        "docs/howto/questions.md",
+        "### Two PCs behind one router and a cloud peer: how?\n",
+    ),
+    "carrier NAT and IPv6": ("docs/howto/questions.md", "### What about carrier NAT and IPv6?\n"),
+    "validation": ("docs/howto/questions.md", "### How does validation work?\n"),
+    "iterable data sets and samplers": ("docs/howto/questions.md", "### Do iterable data sets and samplers work?\n"),
+    "bf16": ("docs/howto/questions.md", "### Does bf16 work?\n"),
+    "W&B and other loggers": ("docs/howto/questions.md", "### One W&B run or several?\n"),
+    "callbacks": ("docs/howto/questions.md", "### Do my callbacks work?\n"),
+    "resuming": ("docs/howto/questions.md", "### How do I resume?\n"),
+    "the largest model at the defaults": (
+        "docs/howto/questions.md",
+        "### What is the largest model at the defaults?\n",
+    ),
+    "an upload slower than the download": (
+        "docs/howto/questions.md",
+        "### My upload is slower than my download. Does that matter?\n",
+    ),
+    "most peers": ("docs/howto/questions.md", "### How many peers at most?\n"),
+    "the loss of each mode": ("docs/howto/questions.md", "### What does each mode do to the loss?\n"),
+    "the cost of egress": ("docs/howto/questions.md", "### What does egress cost?\n"),
+    "notices that are not SIGTERM": (
+        "docs/howto/questions.md",
+        "### My provider gives a notice that is not SIGTERM. What do I do?\n",
+    ),
+    "restarting by itself": ("docs/howto/questions.md", "### How do I restart a trainer by itself?\n"),
 }
+
+
+def anchor(title):
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+
+
+def test_each_question_has_an_entry_in_the_index():
+    index = (ROOT / "docs/index.md").read_text()
+    titles = re.findall(r"(?m)^### (.*)$", (ROOT / "docs/howto/questions.md").read_text())
+    assert len(titles) >= 18 and not [title for title in titles if f"questions.md#{anchor(title)})" not in index]
 
 
 def clicks(start):
@@ -172,6 +218,13 @@ def test_the_table_of_options_is_the_codes(name):
     assert said == known
 
 
+def test_the_tables_of_options_are_made_from_docstrings():
+    options = module_of(ROOT / "scripts/options.py")
+    text = options.PAGE.read_text()
+    assert options.filled(text) == text, "run make pages"
+    assert options.filled(text.replace("| `run_id` | - |", "| `run` | - |")) == text
+
+
 def described(made):
     """The options under "Args:" in help(made), one line each, and those that the code has."""
     text = inspect.getdoc(made)
@@ -223,3 +276,10 @@ def test_the_commands_have_the_options_that_pages_name():
             for line in re.findall(rf"hivemind-{program} (--[^`\n]*)", page.read_text()):
                 for option in re.findall(r"(--[a-z_]+)", line):
                     assert option in told, f"{page.name}: {option} of hivemind-{program}"
+
+
+def test_sequence_pictures_are_those_of_the_script(tmp_path):
+    subprocess.run([sys.executable, ROOT / "scripts/sequences.py", tmp_path], check=True)
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text() for path in (ROOT / "docs/pictures").glob("sequence-*.svg")}
+    assert len(drawn) == 4 and drawn == kept, "run make pages"

@@ -78,6 +78,7 @@ PYTHON = {
         "assert epoch == 1200 and all((p == 1).all() for p in model.parameters())",
     ),
     "docs/reference/optimizer.md": (TRAINING + ANOTHER + "batches = loader", "assert optimizer.local_samples == 8 * 32 and len(dht.get_visible_maddrs()) == 1"),
+    "docs/reference/epoch-record.md": ("", "from types import SimpleNamespace as Made\non_epoch(Made(epoch=1, outcome='alone', wall_s=1.0, numbers=dict))"),
     "docs/reference/strategy.md": (
         TRAINING + SMALL + "model = Small()",
         "from types import SimpleNamespace as Made\nstub = Made(strategy=Made(global_epoch=10_000), should_stop=False)\nStopAt().on_train_batch_end(stub)\nassert stub.should_stop",
@@ -91,11 +92,16 @@ PYTHON = {
         "import lightning\nlightning.Trainer.fit = lambda *given: None  # tests/py/inside runs it",
         "assert isinstance(trainer.strategy, lightning.pytorch.strategies.DDPStrategy) and trainer.world_size == 2",
     ),
-    "docs/howto/fewer-bytes.md": ("", "assert trainer.strategy is strategy"),
+    "docs/howto/choose-settings.md": ("", "assert strategy._target == TARGET and strategy._optimizer_options['averaging_timeout'] > 30"),
     "docs/reference/python-api.md": (
         "",
         "assert colour == 'amber' and share == 0.5 and len(members) == 1 and optimizer.local_epoch == state.local_epoch == 1\nassert back.shape == (100,) and len(sizes) == 9 and sizes['NoCompression'] == 40032 == max(sizes.values()) and sizes['Linear4BitQuantization'] == min(sizes.values())\nassert type(low_rank).__name__ == 'PowerSGDGradientAverager' and strategy is trainer.strategy",
     ),
+    "docs/tutorial/two-pcs-and-a-rented-gpu.md": (
+        "import os\nimport lightning as L\nos.environ['PUBLIC_ADDRESS'] = '127.0.0.1'\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
+        "assert trainer.global_step == 40 and place['announce_maddrs'] == '/ip4/127.0.0.1/tcp/31337'",
+    ),
+    "docs/howto/questions.md": ("", "assert strategy._target == 4096"),
     "docs/tutorial/own-model.md": (
         "import lightning as L\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
         "assert trainer.global_step == 0 and trainer.strategy.optimizer is None or trainer.strategy.global_epoch == 0",

@@ -1,15 +1,16 @@
-"""The page about security has a row for each kind of message, and names tests that exist."""
+"""The pages about security have a row for each kind of message, and name tests that exist."""
 
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs/explanation/security-model.md").read_text()
+STRANGERS = (ROOT / "docs/design/strangers.md").read_text()
+PAGE = (ROOT / "docs/explanation/security-model.md").read_text() + STRANGERS
 
 
 def rows_of_messages():
     """The cells of each row of the table of messages."""
-    table = PAGE.split("## Each kind of message")[1].split("\n## ")[0]
+    table = STRANGERS.split("## Each kind of message")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row] for row in rows if row[0].strip() != "message"]
 

@@ -162,6 +162,13 @@ def test_20_local_address_is_printed_if_there_is_no_other():
     assert bootstrap.reachable([here, there]) == [there] and bootstrap.reachable([here]) == [here]
 
 
+def test_20_private_address_is_said_with_the_remedy():
+    said = bootstrap._of_private(["/ip4/10.0.0.2/tcp/1/p2p/x"])
+    assert "10.0.0.2 is a private address" in said and "announce_maddrs" in said
+    for others in ("/ip4/8.8.8.8/tcp/1/p2p/x", "/ip4/127.0.0.1/tcp/1/p2p/x", "/dns4/a.example/tcp/1/p2p/x"):
+        assert not bootstrap._of_private(["/ip4/10.0.0.2/tcp/1/p2p/x", others])
+
+
 def test_19_each_dead_initial_peer_is_named_with_its_cause(caplog):
     with DHT(start=True) as other, socket.create_server(("127.0.0.1", 0)) as silent:
         refused = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{other.peer_id}"

@@ -1,5 +1,6 @@
-"""The planning page: its tables are those of scripts/planning.py, whose bytes are measured here with two peers."""
+"""The page of settings: its tables are those of scripts/settings.py, whose bytes are measured here with two peers."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -7,13 +8,15 @@ import sys
 
 import pytest
 import torch
+from epochs import epoch
 from support import module_of
 from test_book import ENV, ROOT
 
 import hivemind_c
 from hivemind_c.compression import CompressionInfo
+from hivemind_c.optim.timeout_check import TimeoutCheck
 
-planning = module_of(ROOT / "scripts/planning.py")
+settings = module_of(ROOT / "scripts/settings.py")
 
 #: two peers in one process; prints bytes for a peer and a parameter: all tensors, a snapshot, and sent in an epoch
 PROGRAM = """
@@ -43,7 +46,7 @@ def peer(dht, model, options):
     else:
         made = dict(optimizer=torch.optim.AdamW(model.parameters()))
     return hivemind_c.Optimizer(
-        dht=dht, run_id="planning", target_batch_size=16, batch_size_per_step=4, matchmaking_time=5,
+        dht=dht, run_id="settings", target_batch_size=16, batch_size_per_step=4, matchmaking_time=5,
         averaging_timeout=60, averager_opts=dict(allow_state_sharing=False), shutdown_timeout=60,
         **made, **options)
 
@@ -121,14 +124,14 @@ def options_of(mode):
 
 
 def test_tables_of_the_page_are_computed():
-    text = planning.PAGE.read_text()
-    assert planning.filled(text) == text, "run make pages"
-    assert planning.filled(text.replace("| exact | none", "| inexact | none")) == text
+    text = settings.PAGE.read_text()
+    assert settings.filled(text) == text, "run make pages"
+    assert settings.filled(text.replace("| exact | none", "| inexact | none")) == text
 
 
 @pytest.mark.timeout(600)
 def test_modes_take_the_bytes_of_the_table():
-    modes = planning.MODES
+    modes = settings.MODES
     words = json.dumps([options_of(mode) for mode in modes])
     done = subprocess.run([sys.executable, "-c", PROGRAM, words], capture_output=True, text=True, timeout=580, env=ENV)
     assert done.returncode == 0, done.stderr
@@ -138,12 +141,27 @@ def test_modes_take_the_bytes_of_the_table():
         assert seen["total"] == pytest.approx(mode.gpu + mode.host, rel=0.03), mode.name
         assert seen["snapshot"] == pytest.approx(mode.snapshot, rel=0.01), mode.name
         averages = 1 if "local" in mode.name else 2  # parameters; and gradients
-        assert seen["sent"] == pytest.approx(averages * planning.sent(4, members=2), rel=0.05), mode.name
+        assert seen["sent"] == pytest.approx(averages * settings.sent(4, members=2), rel=0.05), mode.name
 
 
-@pytest.mark.parametrize("name", planning.CODECS)
+@pytest.mark.parametrize("name", settings.CODECS)
 def test_codec_sends_the_bytes_of_the_table(name):
     tensor = torch.randn(2**17)
     codec = getattr(hivemind_c, name, None) or getattr(hivemind_c.compression, name)
     sent = codec().compress(tensor, CompressionInfo.from_tensor(tensor)).buffer
-    assert len(sent) / len(tensor) == pytest.approx(planning.CODECS[name], rel=0.01)
+    assert len(sent) / len(tensor) == pytest.approx(settings.CODECS[name], rel=0.01)
+
+
+def test_each_strategy_warns_of_no_timeout():
+    for size, speed, chosen in settings.all_chosen():
+        spent = chosen.gradients_s + chosen.state_s
+        record = epoch(0, reducing_s=spent, bytes_sent=10**8)
+        timeout = int(chosen.options["averaging_timeout"])
+        assert TimeoutCheck(timeout, settings.MATCHMAKING).look(record) is None, (size, speed)
+        assert chosen.step_s >= spent / 10, (size, speed)
+
+
+def test_largest_models_are_those_of_the_strategys_defaults():
+    defaults = inspect.signature(hivemind_c.HivemindStrategy).parameters
+    assert defaults["averaging_timeout"].default == settings.DEFAULT_TIMEOUT
+    assert defaults["matchmaking_time"].default == settings.DEFAULT_MATCHMAKING

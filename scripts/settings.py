@@ -1,0 +1,213 @@
+"""The tables and strategies of docs/howto/choose-settings.md: scripts/settings.py writes them into the page.
+
+Pure: bytes of a parameter in, tables out. tests/py/project/test_settings.py measures the same bytes of a small model.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import re
+from typing import Dict, List, NamedTuple, Sequence
+
+PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/howto/choose-settings.md"
+SIZES = {"0.1 billion": 1e8, "1 billion": 1e9, "7 billion": 7e9}
+LINES = (20, 100, 1000)  #: Mbit/s
+FLOAT32 = 4.0
+MOMENTS = 8.0  #: of AdamW
+STATE = FLOAT32 + MOMENTS  #: of a joining peer's download
+
+
+class Mode(NamedTuple):
+    name: str
+    options: str
+    gpu: float  #: bytes a parameter on the device that computes gradients, activations left out
+    host: float  #: bytes a parameter in the memory of the host, without the snapshot for joining peers
+    snapshot: float = STATE  #: bytes a parameter that joining peers download
+
+
+# The model and its gradients are 8 bytes. Sums take 4 more, unless they are kept in .grad. The buffer in which
+# parameters are averaged takes 4, and the difference that averaging made takes 4.
+MODES = [
+    Mode("exact", "none", 8 + MOMENTS + 4, 4),
+    Mode("exact, sums in `.grad`", "`reuse_grad_buffers=True`", 8 + MOMENTS, 4),
+    Mode("offload", "`offload_optimizer=True`, `reuse_grad_buffers=True`", 8, 8 + MOMENTS),
+    Mode("delayed", "`delay_grad_averaging=True`, `reuse_grad_buffers=True`", 8, 8 + MOMENTS),
+    Mode("local updates", "`use_local_updates=True`", 8 + MOMENTS, 4, FLOAT32),
+    Mode("local updates, delayed", "`use_local_updates=True`, `delay_state_averaging=True`", 8 + MOMENTS, 8, FLOAT32),
+]
+
+#: bytes of a value under each codec, its tables included
+CODECS: Dict[str, float] = {
+    "NoCompression": 4,
+    "Float16Compression": 2,
+    "Uniform8BitQuantization": 1 + 1024 / 2**17,
+    "BlockwiseQuantization": 1 + 4 / 4096,
+    "Linear8BitQuantization": 1 + 2 / 64,
+    "Linear4BitQuantization": 0.5 + 2 / 64,
+}
+
+
+def sent(value_bytes: float, members: float = float("inf")) -> float:
+    """Bytes a parameter that each member of a group sends, and receives, for one average."""
+    return 2 * value_bytes * (1 - 1 / members)
+
+
+def number(value: float) -> str:
+    """Two digits, or all digits before the point."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(line) + " |" for line in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def memory() -> str:
+    rows: List[List[str]] = []
+    for mode in MODES:
+        gpu, host = mode.gpu / 1e9, (mode.host + mode.snapshot) / 1e9
+        sizes = [f"{number(gpu * n)} + {number(host * n)}" for n in SIZES.values()]
+        rows.append([mode.name, mode.options, f"{mode.gpu:g}", f"{mode.host:g}", f"{mode.snapshot:g}", *sizes])
+    head = ["mode", "options", "GPU", "main memory", "snapshot", *(f"{size}: GPU + main, GB" for size in SIZES)]
+    return table(head, rows)
+
+
+def line() -> str:
+    rows = []
+    for codec, value in CODECS.items():
+        each = sent(value)
+        rows.append([f"`{codec}`", number(each), *(number(each * n / 1e9) for n in SIZES.values())])
+    return table(["codec", "bytes a parameter", *(f"{size}, GB" for size in SIZES)], rows)
+
+
+def seconds() -> str:
+    rows = []
+    for size, n in SIZES.items():
+        for codec in ("NoCompression", "Float16Compression", "Uniform8BitQuantization"):
+            bits = 8 * sent(CODECS[codec]) * n
+            rows.append([size, f"`{codec}`", *(number(bits / (speed * 1e6)) for speed in LINES)])
+    return table(["parameters", "codec", *(f"{speed:,} Mbit/s" for speed in LINES)], rows)
+
+
+def joining() -> str:
+    rows = []
+    for what, each in (("none", STATE), ("`Float16Compression`", 2 + MOMENTS), ("none, local updates", FLOAT32)):
+        waits = [number(8 * each * 1e9 / (speed * 1e6)) for speed in LINES]
+        rows.append([what, f"{each:g}", *(number(each * n / 1e9) for n in SIZES.values()), *waits])
+    head = ["`load_state_compression`", "bytes a parameter", *(f"{size}, GB" for size in SIZES)]
+    return table([*head, *(f"1 billion at {speed:,} Mbit/s, s" for speed in LINES)], rows)
+
+
+USED = 0.84  #: part of a line that real rounds use (docs/explanation/performance.md)
+CHOSEN = {"10 million": 1e7, "100 million": 1e8, "1 billion": 1e9}  #: parameters for which the page has a strategy
+MATCHMAKING = 10
+DEFAULT_TIMEOUT, DEFAULT_MATCHMAKING = 30, 5  #: of HivemindStrategy
+
+
+def on_line(value_bytes: float, parameters: float, mbit: float) -> float:
+    """Seconds of one average."""
+    return 8 * sent(value_bytes) * parameters / (mbit * 1e6 * USED)
+
+
+class Settings(NamedTuple):
+    """A strategy for one size and line."""
+
+    mode: str
+    options: Dict[str, str]
+    gradients_s: float  #: seconds of an average; 0: gradients are not averaged
+    state_s: float
+    step_s: float  #: seconds that a step should take, at least
+
+
+def choose(parameters: float, mbit: float) -> Settings:
+    """The exact mode while both averages take seconds, then fewer bytes, then the background, then local updates."""
+    half = "hivemind_c.Float16Compression()"
+    codec, every, mode, more = None, 10, "exact", {}
+    if on_line(4, parameters, mbit) <= 5:
+        value = other = 4.0
+        every = 1
+    elif on_line(2, parameters, mbit) <= 60:
+        codec, value, other, mode = half, 2.0, 2.0, "exact, 16 bits"
+    elif on_line(1, parameters, mbit) <= 300:
+        eighth = "Uniform8BitQuantization"
+        codec, value, other, mode = f"hivemind_c.{eighth}()", CODECS[eighth], 2.0, "delayed, 8 bits"
+        more = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
+    else:
+        value, other, every, mode = 0.0, 4.0, 1, "local updates"
+        more = {"use_local_updates": "True", "delay_state_averaging": "True"}
+    gradients_s, state_s = on_line(value, parameters, mbit), on_line(other, parameters, mbit)
+    options = dict(more)
+    if codec:
+        options["grad_compression"] = codec
+    if other < 4:
+        options["state_averaging_compression"] = half
+    if every > 1:
+        options["average_state_every"] = str(every)
+    download_s = 8 * (FLOAT32 if "local" in mode else STATE) * parameters / (mbit * 1e6 * USED)
+    if download_s > 300 and "local" not in mode:
+        options["load_state_compression"] = half
+    options["matchmaking_time"] = str(MATCHMAKING)
+    options["averaging_timeout"] = str(max(60, 10 * math.ceil((MATCHMAKING + 2 * (gradients_s + state_s)) / 10)))
+    if 2 * download_s > 600:
+        options["load_state_timeout"] = str(100 * math.ceil(2 * download_s / 100))
+    averaged = gradients_s + state_s / every
+    return Settings(mode, options, gradients_s, state_s, max(30, averaged if more else 10 * averaged))
+
+
+def all_chosen() -> "List[tuple]":
+    return [(size, speed, choose(n, speed)) for size, n in CHOSEN.items() for speed in LINES]
+
+
+def choices() -> str:
+    rows = []
+    for size, speed, it in all_chosen():
+        both = f"{number(it.gradients_s) if it.gradients_s else 'none'} + {number(it.state_s)}"
+        rows.append([size, f"{speed:,} Mbit/s", it.mode, both, number(it.step_s)])
+    seconds_of = "an average of gradients + parameters, s", "a step should take, s, at least"
+    return table(["parameters", "slowest line", "mode", *seconds_of], rows)
+
+
+def strategies() -> str:
+    parts = []
+    for size, speed, it in all_chosen():
+        options = {"target_batch_size": "TARGET", **it.options}
+        words = "".join(f"    {name}={value},\n" for name, value in options.items())
+        made = f"```python\nstrategy = hivemind_c.HivemindStrategy(\n{words})\n```"
+        parts.append(f"### {size} parameters, {speed:,} Mbit/s\n\n{made}")
+    return "\n\n".join(parts)
+
+
+def largest() -> str:
+    """The largest models whose averages fit into the defaults, without compression and with 16 bits."""
+    room = DEFAULT_TIMEOUT - DEFAULT_MATCHMAKING
+    rows = []
+    for speed in LINES:
+        sizes = [room / (2 * on_line(value, 1e6, speed)) for value in (4.0, 2.0)]
+        rows.append([f"{speed:,} Mbit/s", *(f"{number(size)} million" for size in sizes)])
+    return table(["slowest line", "largest model without compression", "both averages with 16 bits"], rows)
+
+
+TABLES = {
+    "memory": memory,
+    "line": line,
+    "seconds": seconds,
+    "joining": joining,
+    "choices": choices,
+    "strategies": strategies,
+    "largest": largest,
+}
+
+
+def filled(page: str) -> str:
+    """The page with its tables made anew."""
+    for name, make in TABLES.items():
+        page, count = re.subn(
+            rf"(?s)(<!-- {name} -->\n).*?(<!-- {name} -->)", lambda m: f"{m[1]}\n{make()}\n\n{m[2]}", page
+        )
+        assert count == 1, f"the page has no place for {name}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))
