@@ -416,6 +416,10 @@ const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *d) {
   return &d->machine;
 }
 
+const hv_progress_figures *hv_epoch_driver_figures(const hv_epoch_driver *d) {
+  return &d->figures;
+}
+
 int hv_epoch_driver_is_free(const hv_epoch_driver *d) {
   return hv_epoch_is_free(&d->machine);
 }

@@ -73,6 +73,8 @@ int hv_epoch_driver_is_over(const hv_epoch_driver *driver);
 
 /* To inspect between events. */
 const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *driver);
+/* The reading of the latest event. */
+const hv_progress_figures *hv_epoch_driver_figures(const hv_epoch_driver *driver);
 /* 1: the training thread may go on to its next batch. */
 int hv_epoch_driver_is_free(const hv_epoch_driver *driver);
 

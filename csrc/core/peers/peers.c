@@ -652,6 +652,8 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
 void hv_peers_ended(hv_peers *peers, const hv_peer_id *id, const char *why) {
   size_t i = peers_find(peers, id);
   hv_peers_entry *entry = i < peers->n_entries ? peers->entries[i] : NULL;
+  if (entry && entry->left && why)
+    return; /* it has said so itself */
   if (entry) {
     peers_move(entry, HV_PEERS_LOST, why);
     entry->ask_us = UINT64_MAX;

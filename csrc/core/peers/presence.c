@@ -183,10 +183,11 @@ void hv_presence_left(hv_presence *p, const hv_peer_id *id) {
   guest *g = guest_of(p, id);
   if (!g)
     return;
-  hv_stream *stream = g->stream;
-  guest_free(g);
-  if (stream)
-    hv_parting_cut(&p->parting, stream);
+  if (g->stream)
+    hv_parting_cut(&p->parting, g->stream);
+  g->stream = NULL;
+  g->ended_us = p->env->now_us(p->env);
+  arm(p);
 }
 
 /* ---- reports ---- */

@@ -62,7 +62,7 @@ void hv_presence_moved(hv_presence *presence);
 
 /* A peer has opened a stream (HV_MSG_PRESENT). If there is no room, or the peer can be dialled, the world refuses it. */
 void hv_presence_opened(hv_presence *presence, const hv_event *event);
-/* This peer has said goodbye: the end of its stream is not reported. */
+/* This peer has said goodbye, which other clients cannot hear: it is reported as the end of a stream is. */
 void hv_presence_left(hv_presence *presence, const hv_peer_id *id);
 /* Answers a report (HV_MSG_ENDED) and, if an initial peer sent it, believes it. */
 void hv_presence_told(hv_presence *presence, const hv_event *event);

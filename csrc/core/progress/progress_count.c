@@ -207,7 +207,8 @@ static void unite(hv_progress *self, const hv_progress_own *own, uint64_t now_us
     lacking += !claim->report.gone && now_us - claim->heard_us < ms(self->terms.max_refresh_ms) * 3;
     all->claims[all->n++] = *claim;
   }
-  self->covered = lacking == 0 && hv_zones_heard(zones) > 0;
+  /* clients do not ask each other, so each hears of the others by their records alone */
+  self->covered = lacking == 0 && hv_zones_heard(zones) > 0 && !self->config.client_mode;
   add_siblings(self, all, now_us);
   if (own->any)
     all->claims[all->n++] =

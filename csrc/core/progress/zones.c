@@ -464,6 +464,7 @@ static void ask_next(hv_zones *z, uint64_t now_us) {
 
 void hv_zones_hurry(hv_zones *z) {
   uint64_t now = zones_now(z);
+  memset(z->absent, 0, sizeof z->absent); /* who took no part then may do so now, as this node may */
   zones_look(z, now);
   for (size_t i = 0; i < HV_ZONES_MEMBERS; i++) {
     hv_zones_member *m = &z->members[i];

@@ -34,10 +34,11 @@ enum {
   PATIENCE_US = AVERAGING_US + 1000000, /* a round, of which a member is gone */
   COMING_US = 2000000,
   COMING_EPOCHS = 2,
-  HEARS_US = 10000000, /* who cannot be dialled hears of a newcomer by its own searches alone */
-  CHASES_US = 4000000, /* where an epoch is no longer than a load, it may come late some times */
-  DIFFER_US = 6000000, /* replicas that differ are one again, besides some epochs */
-  CALM_US = 100000000  /* after the last fault: declarations end, the lost are found */
+  HEARS_US = 10000000,  /* who cannot be dialled hears of a newcomer by its own searches alone */
+  CHASES_US = 20000000, /* where an epoch is hardly longer than a load, it may come late some times */
+  DIFFER_US = 6000000,  /* replicas that differ are one again, besides some epochs */
+  COUNTS_US = 15000000, /* a search takes place each 10 s at least */
+  CALM_US = 100000000   /* after the last fault: declarations end, the lost are found */
 };
 
 typedef enum going { POLITE, KILLED, UNPLUGGED, GOINGS } going;
@@ -51,7 +52,7 @@ typedef struct member {
   hv_command turn;
   int pending;
   hv_epoch_state state; /* when the checker looked last; since then: */
-  uint64_t since_us, told_us;
+  uint64_t since_us, told_us, entered_us;
   uint64_t told, serial;
   int has_come;
   unsigned lives;
@@ -91,6 +92,11 @@ static int helps(const room *r, size_t i) {
 }
 
 /* ---- the checker ---- */
+
+static int is_out(const member *s) {
+  hv_epoch_state state = pretender_look(&s->program)->state;
+  return state != HV_EPOCH_GATHERING && state != HV_EPOCH_ENDING;
+}
 
 /* A machine is gone, and its records still tell of it. */
 static int tells_of_dead(const room *r) {
@@ -201,8 +207,11 @@ static void sees_moves(room *r, size_t i, uint64_t now) {
                e->lineage.is_wrong ? " (wrong)" : "");
     if (s->state == HV_EPOCH_ENDING && e->state == HV_EPOCH_GATHERING && !helps(r, i))
       checks_end(r, i, now - s->since_us);
+    int was_out = s->state != HV_EPOCH_GATHERING && s->state != HV_EPOCH_ENDING;
     s->state = e->state;
     s->since_us = now;
+    if (was_out && !is_out(s))
+      s->entered_us = now;
   }
   if (e->has_met && !s->has_come)
     checks_coming(r, i);
@@ -259,6 +268,28 @@ static void checks_left(room *r, size_t i, uint64_t now) {
     swarm_fail(r->run, "n%zu is in epoch %llu since %.1f s", i, (unsigned long long)s->told, (double)s->told_us * 1e-6);
 }
 
+/* Once nobody has come or gone for a while, each counts all others; who has gone may count as long as its record lasts. */
+static void checks_counts(room *r, uint64_t now) {
+  size_t n = 0;
+  if (is_faulty(r) || now < r->went_us + COUNTS_US)
+    return;
+  for (size_t i = 0; i < r->n; i++) {
+    const member *s = &r->seats[i];
+    if (!lives(r, i) || helps(r, i))
+      continue;
+    if (is_out(s) || now < s->entered_us + COUNTS_US)
+      return;
+    n++;
+  }
+  for (size_t i = 0; i < r->n; i++) {
+    if (!lives(r, i) || helps(r, i))
+      continue;
+    size_t counts = hv_epoch_driver_figures(r->seats[i].program.driver)->n_peers;
+    if (counts < n || (counts > n && now > r->went_us + RECORDS_US))
+      swarm_fail(r->run, "n%zu counts %zu peers, and %zu train", i, counts, n);
+  }
+}
+
 static void checks(room *r) {
   uint64_t now = world(r);
   for (size_t i = 0; i < r->n; i++) {
@@ -273,6 +304,7 @@ static void checks(room *r) {
   }
   checks_bits(r);
   checks_one_replica(r, now);
+  checks_counts(r, now);
 }
 
 /* ---- turns ---- */

@@ -208,10 +208,9 @@ static void end_of_a_stream_is_reported_after_a_second(void **unused) {
 
 static void peer_that_comes_back_in_time_is_not_reported(void **unused) {
   (void)unused;
-  enum { STREAM_AGAIN, HELLO_AGAIN, NEW_LIFE, GOODBYE, WAYS };
+  enum { STREAM_AGAIN, HELLO_AGAIN, NEW_LIFE, WAYS };
   for (int way = 0; way < WAYS; way++) {
     scene s;
-    hv_peer_id id = fake_peer(CLIENT);
     open_scene(&s, 0, HV_FEATURE_PRESENT);
     hv_stream *stream = comes(&s, CLIENT, 77);
     pass(&s, SECOND);
@@ -219,8 +218,6 @@ static void peer_that_comes_back_in_time_is_not_reported(void **unused) {
     pass(&s, SECOND / 2);
     if (way == STREAM_AGAIN)
       assert_non_null(comes_from(&s, CLIENT, 0, 77));
-    else if (way == GOODBYE)
-      hv_presence_left(&s.presence, &id);
     else
       hello(&s, CLIENT, 1, way == NEW_LIFE ? 78 : 77);
     for (int i = 0; i < 8; i++)
@@ -228,6 +225,23 @@ static void peer_that_comes_back_in_time_is_not_reported(void **unused) {
     assert_int_equal(s.n_gone + s.n_notices + s.n_said, 0);
     close_scene(&s);
   }
+}
+
+/* Other clients do not hear a goodbye, which goes to those that can be called. */
+static void goodbye_is_reported_as_an_end(void **unused) {
+  (void)unused;
+  scene s;
+  hv_peer_id id = fake_peer(CLIENT);
+  open_scene(&s, 0, HV_FEATURE_PRESENT);
+  comes(&s, CLIENT, 77);
+  comes(&s, CLIENT + 1, 78);
+  pass(&s, SECOND);
+  hv_presence_left(&s.presence, &id);
+  for (int i = 0; i < 8; i++)
+    pass(&s, SECOND / 2);
+  assert_int_equal(s.n_said, 1);
+  assert_true(hv_peer_equal(&s.ended.id, &id));
+  close_scene(&s);
 }
 
 static void newest_stream_of_a_peer_counts(void **unused) {
@@ -452,6 +466,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(end_of_a_stream_is_reported_after_a_second),
       cmocka_unit_test(peer_that_comes_back_in_time_is_not_reported),
+      cmocka_unit_test(goodbye_is_reported_as_an_end),
       cmocka_unit_test(newest_stream_of_a_peer_counts),
       cmocka_unit_test(hub_that_moved_reports_nobody),
       cmocka_unit_test(many_ends_are_reported_in_turns),
