@@ -59,7 +59,7 @@ typedef struct pretender_held {
   hv_state_offer offer;
 } pretender_held;
 
-/* What a hub knows of a run by the records of its trainers. */
+/* Writes the trainers of a run, as a hub knows them by their records. */
 typedef size_t pretender_trainers(void *arg, hv_gift_trainer *out, size_t max);
 
 typedef struct pretender {

@@ -24,7 +24,7 @@ class Member(NamedTuple):
 
 
 class View(NamedTuple):
-    """What the words of a group's members say."""
+    """The words of a group's members, judged."""
 
     swarms: Optional[bytes]  #: mark of the swarm's replica; None: no member has a mark
     right: List[str]  #: members that have it

@@ -377,7 +377,7 @@ static void adds(room *r, int client, int help) {
     swarm_fail(r->run, "no memory for a node");
 }
 
-/* What a program of an earlier life needs: its node was made anew, with nothing of it. */
+/* The same program again, as a process of its own. */
 static void comes_again(room *r, size_t i) {
   pretender_program program = r->seats[i].program.program;
   sits(r, i, &program);

@@ -1,4 +1,4 @@
-/* What a peer of a run does next: scenes of the machine by itself, one for each rule that a defect had broken; and events in random
+/* The machine of a peer of a run by itself: scenes, one for each rule that a defect had broken; and events in random
  * order, after which the table of moves, the accounts and the numbers of actions still hold. */
 #include "lib/check.h"
 #include "lib/fake_env.h"
@@ -309,7 +309,7 @@ static void a_failed_offer_is_made_again(void **unused) {
   assert_int_equal(has(s, HV_EPOCH_OFFER)->epoch, 1);
 }
 
-/* What is taken for an epoch's end still counts in the report, or the others would wait for it again. */
+/* Samples that are taken for an epoch's end still count in the report, or the others would wait for it again. */
 static void samples_count_until_their_epoch_is_over(void **unused) {
   (void)unused;
   scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
@@ -345,7 +345,7 @@ static void a_claim_without_a_state_is_doubted(void **unused) {
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
 }
 
-static void alone_is_what_the_option_says(void **unused) {
+static void lone_peer_does_as_when_alone_says(void **unused) {
   (void)unused;
   for (hv_epoch_company company = HV_EPOCH_ALONE_TRAINS; company <= HV_EPOCH_ALONE_STOPS; company++) {
     scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, company);
@@ -456,7 +456,7 @@ static void some_event(scene *s, check_rng *rng) {
   }
 }
 
-/* Whatever comes, in whatever order: `on` checks the table of moves, the accounts and the orders. */
+/* Events come in any order: `on` checks the table of moves, the accounts and the orders. */
 static void no_order_of_events_breaks_the_tables(void **unused) {
   (void)unused;
   uint64_t made = 0;
@@ -498,7 +498,7 @@ int main(void) {
       cmocka_unit_test(a_failed_offer_is_made_again),
       cmocka_unit_test(samples_count_until_their_epoch_is_over),
       cmocka_unit_test(a_claim_without_a_state_is_doubted),
-      cmocka_unit_test(alone_is_what_the_option_says),
+      cmocka_unit_test(lone_peer_does_as_when_alone_says),
       cmocka_unit_test(a_wrong_replica_stays_aside_while_others_are_there),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
