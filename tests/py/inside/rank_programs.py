@@ -19,6 +19,7 @@ from hivemind_c.inside import watch
 
 SAMPLES, FEATURES = 64, 8
 HERE = "/ip4/127.0.0.1/tcp/0"
+RECORDED = "outcome", "samples", "lost_samples", "bytes_sent", "bytes_received"  # fields of an EpochRecord
 
 
 def say(**what):
@@ -130,7 +131,8 @@ def train(
     for name in ("grad_averager_factory",):
         if strategy and strategy.get(name) == "PowerSGD":
             strategy[name] = hivemind_c.PowerSGDGradientAverager.get_factory(averager_rank=1, min_compression_ratio=0.0)
-    made = hivemind_c.HivemindStrategy(**{**options, **(strategy or {})})
+    records, ledger = [], {}
+    made = hivemind_c.HivemindStrategy(on_epoch=records.append, **{**options, **(strategy or {})})
     batches, rates, about = [], [], {}
 
     def step(module, x, index):
@@ -179,6 +181,8 @@ def train(
 
     class Until(pl.Callback):
         def on_train_end(self, trainer, *args):
+            if rank == 0:
+                ledger.update(made.optimizer.ledger.samples.figures())
             if save:
                 trainer.save_checkpoint(save)
 
@@ -200,7 +204,8 @@ def train(
             buffers=digest(b for b in module.buffers() if b.is_floating_point()),
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
-            progress=made.global_progress is not None, rates=rates,
+            progress=made.global_progress is not None, rates=rates, ledger=ledger,
+            records=[{name: getattr(one, name) for name in RECORDED} for one in records],
         )  # fmt: skip
 
 
