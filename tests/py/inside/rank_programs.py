@@ -115,6 +115,7 @@ def train(
     exact_batches=None,
     save=None,
     samples=SAMPLES,
+    trainer_before=None,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
@@ -193,6 +194,10 @@ def train(
             if epochs and made.global_epoch >= epochs:
                 trainer.should_stop = True
 
+    if trainer_before:  # with the same strategy
+        before = trainers.trainer(made, pl, **{**given, **trainer_before})
+        before.fit(module_of(pl, Exact(), sgd, lambda module, x, index: module.net(x).mean()), load)
+        say(event="before", rank=rank, devices=before.num_devices)
     runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
     validation = torch.utils.data.DataLoader(data, batch_size=16) if slow_validation is not None or norm else None
     try:

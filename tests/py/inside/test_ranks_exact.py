@@ -50,6 +50,12 @@ def test_strategy_is_the_ddp_strategy_of_its_lightning(peer, namespace):
         assert len({rank["parameters"] for rank in running.results()}) == 1
 
 
+def test_second_trainer_takes_the_strategy_of_ranks_over(peer):
+    again = peer(2, trainer_before=dict(max_epochs=1))
+    assert_equal(alone(peer), again.results())
+    assert again.ranks[1].said("before")["devices"] == 2
+
+
 def test_three_ranks_with_random_data_end_with_equal_parameters(peer):
     three = peer(3, noise=True, random=True).results()
     assert len({rank["parameters"] for rank in three}) == 1 and three[0]["epoch"] == 3
