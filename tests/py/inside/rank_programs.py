@@ -16,10 +16,11 @@ import torch
 import hivemind_c
 import trainers
 from hivemind_c.inside import watch
+from ranks import ON
 
 SAMPLES, FEATURES = 64, 8
 HERE = "/ip4/127.0.0.1/tcp/0"
-RECORDED = "outcome", "samples", "lost_samples", "bytes_sent", "bytes_received"  # fields of an EpochRecord
+RECORDED = "outcome", "members", "samples", "lost_samples", "bytes_sent", "bytes_received"  # fields of an EpochRecord
 
 
 def say(**what):
@@ -174,7 +175,7 @@ def train(
     if devices > 1 and not random and loader is None:
         sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
     load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler)
-    given = dict(devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
+    given = dict(accelerator=ON, devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
     if loader == "uneven":
         given["use_distributed_sampler"] = False
     if precision:
@@ -215,7 +216,7 @@ def train(
 
 
 def Scaled(pl, rank, overflow):
-    """Half precision's plugin on a CPU: a GradScaler, and a loss that overflows at one rank's second batch."""
+    """Half precision's plugin, for a CPU, too: a GradScaler, and a loss that overflows at one rank's second batch."""
     precision = importlib.import_module(f"{pl.__name__}.plugins.precision")
     seen = []
 
@@ -231,7 +232,7 @@ def Scaled(pl, rank, overflow):
 
             return contextlib.nullcontext()
 
-    return Plugin("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000))
+    return Plugin("16-mixed", ON, scaler=torch.amp.GradScaler(ON, init_scale=1024.0, growth_interval=1000))
 
 
 def dht_of(strategy):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ranks import ALONE
 from support import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,7 +52,7 @@ def start(tmp_path):
         (tmp_path / "bin" / name).chmod(0o755)
     about = {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path),
-        "OMP_NUM_THREADS": "1", "INITIAL_PEERS": "", "CUDA_VISIBLE_DEVICES": "",
+        **ALONE,
     }  # fmt: skip
 
     def run(command, endless=False, text=program):
