@@ -149,7 +149,7 @@ class LeadOptimizer(Optimizer):
             return self._takes_gradient(batch_size, grad_scaler)
         mine = not self._skips and super()._takes_batch(batch_size, grad_scaler)
         if not (mine or self._skips):  # an overflow here; what the others have summed up stays
-            self._lose_batch(batch_size, self.ledger.samples.sums - self._pending)
+            self.ledger.overflowed(batch_size, self.ledger.samples.sums - self._pending)
         return True
 
     def _takes_gradient(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
@@ -159,7 +159,7 @@ class LeadOptimizer(Optimizer):
             self._sums.accumulate_grads_(batch_size)
             self.ledger.samples.counted(batch_size)
         elif not self._skips:
-            self._lose_batch(batch_size, 0)
+            self.ledger.overflowed(batch_size, 0)
         if not (mine or self._pending):
             return True
         self._gather_sums()

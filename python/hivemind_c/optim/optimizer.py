@@ -266,7 +266,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             if self._takes_batch(batch_size, grad_scaler):
                 self.tracker.report_local_progress(self.local_epoch, self.local_samples)
             else:
-                self._lose_batch(batch_size, self.ledger.samples.sums)
+                self.ledger.overflowed(batch_size, self.ledger.samples.sums)
         self._look_around()
 
     def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
@@ -275,11 +275,6 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             return False
         self._count_batch(batch_size)
         return True
-
-    def _lose_batch(self, batch_size: int, summed: int) -> None:
-        """A gradient overflowed. summed: samples that lay where it does if the sums are in .grad."""
-        lost = self.ledger.samples.overflow(batch_size, summed if self.reuse_grad_buffers else 0)
-        self.ledger.notes.lose(*lost)
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
         if self.auxiliary:

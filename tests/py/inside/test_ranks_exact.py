@@ -84,8 +84,8 @@ def assert_counted(several, produced, lost=0, epochs=2):
 
 
 OVERFLOWS = {"of rank 0": ([0, 2], {}, 8), "of rank 1": ([1, 2], {}, 8)}
-# the batch before lay in .grad, too
-OVERFLOWS.update({f"{name}, in .grad": (at, dict(reuse_grad_buffers=True), 16) for name, (at, _, _) in OVERFLOWS.items()})
+REUSED = dict(reuse_grad_buffers=True)  # the batch before lay in .grad, too
+OVERFLOWS.update({f"{name}, in .grad": (at, REUSED, 16) for name, (at, _, _) in OVERFLOWS.items()})
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)

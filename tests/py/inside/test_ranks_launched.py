@@ -104,8 +104,8 @@ def test_page_runs_with_each_launcher(start, command):
 
 @pytest.mark.parametrize("devices", ["2", "auto"])
 def test_command_line_takes_the_devices(start, devices):
-    options = "--trainer.strategy hivemind_c.HivemindStrategy --trainer.strategy.target_batch_size 32 --trainer.max_epochs 2"
-    words = f"--trainer.devices {devices} --trainer.accelerator cpu --trainer.logger false"
+    options = "--trainer.strategy hivemind_c.HivemindStrategy --trainer.strategy.target_batch_size 32"
+    words = f"--trainer.max_epochs 2 --trainer.devices {devices} --trainer.accelerator cpu --trainer.logger false"
     running = start(f"python train.py {options} {words}", text=CLI.format(tests=str(ROOT / "tests/py")))
     assert running.wait(240) == 0, running.said()
     assert all(line in running.said() for line in ("rank 0 of 2: epoch 4", "rank 1 of 2: epoch 4")), running.said()

@@ -90,7 +90,7 @@ def test_steps_choose_exactly_the_gpu_tests(gpu, tree):
         assert not [name for name in names if "stand-in" in name or "lost" in name or "failed" in name]
 
 
-def test_ranks_run_where_there_are_two_gpus_and_the_report_says_why_not_elsewhere(gpu, tree, tmp_path, monkeypatch):
+def test_report_tells_that_ranks_need_two_gpus(gpu, tree, tmp_path, monkeypatch):
     command = tree.ranks()
     assert command.args[-1] == "tests/py/inside" and command.env["RANKS_ON"] == "cuda" and command.is_pytest
     monkeypatch.setattr(gpu.machine, "count", lambda: 1)

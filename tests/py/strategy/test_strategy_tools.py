@@ -250,7 +250,7 @@ def test_second_trainer_takes_the_strategy_over(name):
 
 
 @pytest.mark.parametrize("name", NAMESPACES)
-def test_trainer_has_its_own_devices_whatever_the_one_before_had(name):
+def test_trainer_has_its_own_devices_with_a_used_strategy(name):
     pl = lightning(name)
     strategy = HivemindStrategy(BATCH, host_maddrs=HERE)
     for count in (2, 1, 3, 2, 1):
