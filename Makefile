@@ -20,7 +20,7 @@
 #   make grpc       builds a current gRPC core into .grpc, which each later build takes (13 minutes on two cores, once)
 #   make test-grpc  the network's C tests on that gRPC, or else on Debian experimental's (minutes; nothing is installed)
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
-#   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer)
+#   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer|inside)
 #   make clean   everything built; .venv stays
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)

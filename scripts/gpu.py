@@ -7,6 +7,7 @@ With --rehearse it needs no GPU: kernels, driver and rounds run over stand-ins, 
 """
 
 import argparse
+import dataclasses
 import importlib.util
 import os
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Union
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = "correct", "rounds", "kernels", "training", "sanitizer"
+PARTS = "correct", "rounds", "kernels", "training", "sanitizer", "inside"
 TOOLS = "memcheck", "racecheck", "initcheck", "synccheck"
 WHOLE = "the whole extension: give a wheel as WHEEL=path, or put one into dist/"
 SIMULATOR = (
@@ -56,6 +57,7 @@ class Tree:
         self.build_folder = "build/rel" if rehearse else "build/gpu"  # below csrc/
         self.built = ROOT / "csrc" / self.build_folder
         self.wheel = Path(wheel).resolve() if wheel else None
+        self.gpus = machine.count()
         self.nvcc = compiler("nvcc", "usr/local/cuda*/bin/nvcc")
         libraries = [str(path) for path in sorted(Path("/usr/local").glob("cuda*/lib64"))]  # NVRTC is there
         self.env = {
@@ -156,6 +158,16 @@ class Tree:
         small = self.paths(str(self.built), str(ROOT / "benchmarks/cuda_ladder"), str(ROOT / "tests/py"))
         return Command([sys.executable, *choice[:3], "--noconftest", "-p", "small", *choice[3:]], small, is_pytest=True)
 
+    def ranks(self) -> Union[Command, Missing]:
+        """Tests of peers with several GPUs. The ranks are on GPUs, and two in each peer."""
+        if not self.rehearse and self.gpus < 2:
+            return Missing(f"two GPUs: this machine has {self.gpus}")
+        needs = ["lightning", "pytorch_lightning", "msgpack"]
+        made = self.tests("tests/py/inside", gpu="not three", stand_in="none", network=True, needs=needs)
+        if isinstance(made, Command):
+            made = dataclasses.replace(made, env={**made.env, "RANKS_ON": "cuda"})
+        return made
+
     def row(self, name: str) -> Union[Command, Missing]:
         if importlib.util.find_spec("torch") is None:
             return Missing("torch")
@@ -226,6 +238,10 @@ def parts(tree: Tree) -> Dict[str, List[Step]]:
             about,
             build,
             *(Step(tool, 80, lambda tool=tool: tree.sanitizer(tool), ("build",)) for tool in TOOLS),
+        ],
+        "inside": [
+            *(python if tree.gpus > 1 else [about]),  # for one GPU nothing is built
+            Step("ranks", 360, tree.ranks, ("libraries",) if tree.gpus > 1 else ()),
         ],
     }
 

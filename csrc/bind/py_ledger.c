@@ -42,11 +42,10 @@ static PyObject *ledger_behind(PyObject *object, PyObject *samples) {
 }
 
 static PyObject *ledger_overflow(PyObject *object, PyObject *args) {
-  unsigned long long samples;
-  int with_sums;
-  if (!PyArg_ParseTuple(args, "O&p:overflow", bind_whole_number, &samples, &with_sums))
+  unsigned long long samples, summed;
+  if (!PyArg_ParseTuple(args, "O&O&:overflow", bind_whole_number, &samples, bind_whole_number, &summed))
     return NULL;
-  return loss(hv_epoch_ledger_overflow(ledger_of(object), samples, with_sums), HV_EPOCH_LOSS_OVERFLOW);
+  return loss(hv_epoch_ledger_overflow(ledger_of(object), samples, summed), HV_EPOCH_LOSS_OVERFLOW);
 }
 
 static PyObject *ledger_replaced(PyObject *object, PyObject *ignored) {
@@ -136,7 +135,7 @@ static const PyMethodDef methods[] = {
     {"counted", ledger_counted, METH_O, "counted(samples): a batch is in the sums."},
     {"behind", ledger_behind, METH_O, "behind(samples) -> (lost, why): a batch of a peer that is about to load a state."},
     {"overflow", ledger_overflow, METH_VARARGS,
-     "overflow(samples, with_sums) -> (lost, why): a batch whose gradient overflowed, and with it the sums."},
+     "overflow(samples, summed) -> (lost, why): a batch whose gradient overflowed, and samples of the sums that it was added to."},
     {"replaced", ledger_replaced, METH_NOARGS, "replaced() -> (lost, why): another state takes the place of that of the sums."},
     {"restored", ledger_restored, METH_NOARGS, "restored() -> (lost, why): a checkpoint takes the place of the state of the sums."},
     {"taken", ledger_taken, METH_NOARGS, "taken() -> samples in flight: an epoch ends with the sums."},

@@ -351,7 +351,7 @@ static void leaves(hv_epoch *self) {
 
 /* ok: the sums lie where the batch does. */
 static void has_overflown(hv_epoch *self, const epoch_event *e) {
-  hv_epoch_ledger_overflow(&self->ledger, e->samples, e->ok);
+  hv_epoch_ledger_overflow(&self->ledger, e->samples, e->ok ? self->ledger.sums : 0);
   epoch_wake(self, 0);
 }
 

@@ -60,9 +60,10 @@ uint64_t hv_epoch_ledger_behind(hv_epoch_ledger *l, uint64_t samples) {
   return lose(l, &l->sums, samples, HV_EPOCH_LOSS_BEHIND);
 }
 
-uint64_t hv_epoch_ledger_overflow(hv_epoch_ledger *l, uint64_t samples, int with_sums) {
+uint64_t hv_epoch_ledger_overflow(hv_epoch_ledger *l, uint64_t samples, uint64_t summed) {
+  uint64_t there = summed < l->sums ? summed : l->sums;
   hv_epoch_ledger_counted(l, samples);
-  return lose(l, &l->sums, with_sums ? l->sums : samples, HV_EPOCH_LOSS_OVERFLOW);
+  return lose(l, &l->sums, samples + there, HV_EPOCH_LOSS_OVERFLOW);
 }
 
 uint64_t hv_epoch_ledger_replaced(hv_epoch_ledger *l) {

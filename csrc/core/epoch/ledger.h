@@ -78,8 +78,9 @@ uint64_t hv_epoch_ledger_held(const hv_epoch_ledger *ledger);
 void hv_epoch_ledger_counted(hv_epoch_ledger *ledger, uint64_t samples);
 /* A batch counts for nothing, because this peer is about to load a state. */
 uint64_t hv_epoch_ledger_behind(hv_epoch_ledger *ledger, uint64_t samples);
-/* A gradient overflowed: the batch counts for nothing. with_sums: it was added to the sums before, which are lost with it. */
-uint64_t hv_epoch_ledger_overflow(hv_epoch_ledger *ledger, uint64_t samples, int with_sums);
+/* A gradient overflowed: the batch counts for nothing. summed: samples of the sums that are lost with it, because it was added to
+ * them. More than there are: all. */
+uint64_t hv_epoch_ledger_overflow(hv_epoch_ledger *ledger, uint64_t samples, uint64_t summed);
 /* Another state takes the place of the one that the sums belong to. */
 uint64_t hv_epoch_ledger_replaced(hv_epoch_ledger *ledger);
 /* The program has restored a checkpoint: the sums are of the state before. */

@@ -95,6 +95,15 @@ def collective(name: str) -> Any:
     return call
 
 
+class TrainersDevices(List[Any]):
+    """Devices that a Trainer has set. It is false even if there are some: the next Trainer asks
+    `if strategy.parallel_devices` before it says that it begins, and would prefer them to its own.
+    """
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class Devices(namespaces.EitherLightning, Base):
     """The part of HivemindStrategy that is a process on a device for Lightning.
 
@@ -144,7 +153,7 @@ class Devices(namespaces.EitherLightning, Base):
     @property
     def parallel_devices(self) -> Any:
         """The devices of the ranks, one for each. None: there is one device, and each Trainer sets its own."""
-        return self.devices if self.has_ranks else None
+        return TrainersDevices(self.devices) if self.has_ranks else None
 
     @parallel_devices.setter
     def parallel_devices(self, devices: Any) -> None:
@@ -166,7 +175,7 @@ class Devices(namespaces.EitherLightning, Base):
                     start_method="fork" if hasattr(sys, "ps1") or sys.flags.interactive else "popen",
                 )
         if not self.has_ranks:
-            self.cluster_environment = None
+            self.cluster_environment = self._launcher = None
 
     @property
     def num_nodes(self) -> int:

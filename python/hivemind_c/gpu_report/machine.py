@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import re
 import subprocess
@@ -44,6 +45,13 @@ def capability() -> str:
     return (said("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", "-i", "0").splitlines() or [""])[
         0
     ].strip()
+
+
+def count() -> int:
+    """Number of GPUs that programs see."""
+    there = len(said("nvidia-smi", "--query-gpu=index", "--format=csv,noheader").splitlines())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return there if visible is None else min(there, len([one for one in visible.split(",") if one.strip()]))
 
 
 def facts() -> Dict[str, Any]:

@@ -92,9 +92,11 @@ class FollowOptimizer:
                 self._sums.scale = grad_scaler.get_scale()
             self._sums.sizes_vary(batch_size)
             self._sums.accumulate_grads_(int(batch_size or 1))
-        elif self.reuse_grad_buffers:
-            self._lost += self._sums.local_samples_accumulated
-            self._sums.reset_accumulated_grads_()
+        else:
+            self._lost += int(batch_size or 1)
+            if self.reuse_grad_buffers:
+                self._lost += self._sums.local_samples_accumulated
+                self._sums.reset_accumulated_grads_()
         self.meet("batch")
         return loss
 

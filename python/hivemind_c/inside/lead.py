@@ -105,13 +105,9 @@ class LeadOptimizer(Optimizer):
     def _count_others(self, pending: int, lost: int) -> None:
         samples, came = self.ledger.samples, pending - self._pending
         self._pending = pending
-        if came >= 0:
-            samples.counted(came)
-            if lost:
-                self.ledger.notes.lose(*samples.overflow(lost, False))
-        else:  # sums that lay in .grad with an overflow
-            self.ledger.notes.lose(*samples.overflow(lost, True))
-            samples.counted(self.local_samples)
+        fell = min(max(-came, 0), lost)  # sums that lay in .grad with an overflow
+        samples.counted(max(came, 0))
+        self.ledger.notes.lose(*samples.overflow(lost - fell, fell))
 
     def _conclude(self, stop: bool) -> None:
         now = self._state_now()
@@ -152,12 +148,8 @@ class LeadOptimizer(Optimizer):
         if self.grad_averager is None:
             return self._takes_gradient(batch_size, grad_scaler)
         mine = not self._skips and super()._takes_batch(batch_size, grad_scaler)
-        if mine or not self._pending:
-            return mine
-        if not self._skips:  # an overflow here; what the others have summed up stays
-            self.ledger.notes.lose(*self.ledger.samples.overflow(batch_size, self.reuse_grad_buffers))
-            if self.reuse_grad_buffers:
-                self.ledger.samples.counted(self.local_samples)
+        if not (mine or self._skips):  # an overflow here; what the others have summed up stays
+            self.ledger.overflowed(batch_size, self.ledger.samples.sums - self._pending)
         return True
 
     def _takes_gradient(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
@@ -166,8 +158,10 @@ class LeadOptimizer(Optimizer):
         if mine:
             self._sums.accumulate_grads_(batch_size)
             self.ledger.samples.counted(batch_size)
+        elif not self._skips:
+            self.ledger.overflowed(batch_size, 0)
         if not (mine or self._pending):
-            return False
+            return True
         self._gather_sums()
         self._local_samples += self._sums.local_samples_accumulated
         self._sums.write_mean()

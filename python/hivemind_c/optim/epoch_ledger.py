@@ -69,6 +69,16 @@ class EpochLedger:
         self._closed_epoch: Optional[int] = None  # the latest that has ended
         self._ready: Deque[EpochRecord] = deque()
 
+    def overflowed(self, samples: int, summed: int) -> None:
+        """Notes that a gradient overflowed.
+
+        Args:
+            samples: Samples of its batch.
+            summed: Samples that are lost with it if the sums are in .grad.
+        """
+        with_it = summed if self._optimizer.reuse_grad_buffers else 0
+        self.notes.lose(*self.samples.overflow(samples, with_it))
+
     # ---- the end of an epoch ----
 
     def end(self, transition: "Transition", settled: bool) -> None:

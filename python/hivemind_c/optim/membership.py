@@ -356,6 +356,9 @@ class Membership:
             lineage.is_wrong = False
         return lineage.is_wrong and self._wrong_since is not None
 
+    def _gather_sums(self) -> None:
+        """Overridden where several processes are one peer (inside/lead.py): their sums become this one's."""
+
     def _drop_sums(self: "Optimizer", epoch: int) -> None:
         """What this peer had summed up in that epoch is lost."""
         self.reporter.say_discarded(epoch, self.ledger.notes.lose(*self.ledger.samples.replaced()))

@@ -266,7 +266,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             if self._takes_batch(batch_size, grad_scaler):
                 self.tracker.report_local_progress(self.local_epoch, self.local_samples)
             else:
-                self.ledger.notes.lose(*self.ledger.samples.overflow(batch_size, self.reuse_grad_buffers))
+                self.ledger.overflowed(batch_size, self.ledger.samples.sums)
         self._look_around()
 
     def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
@@ -297,11 +297,10 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     def _count_batch(self, batch_size: int) -> None:
         if self.grad_averager is not None:
             self.grad_averager.accumulate_grads_(batch_size)
-            self.ledger.samples.counted(batch_size)
-            return
-        self._local_samples += batch_size
         self.ledger.samples.counted(batch_size)
-        self._step_locally()
+        if self.grad_averager is None:
+            self._local_samples += batch_size
+            self._step_locally()
 
     def _step_locally(self) -> None:
         averager, late = self.state_averager, Action.LOCAL_STEP in self.schedule.batch().background
@@ -398,9 +397,6 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             self._gather_sums()
             Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
         self._local_samples = 0
-
-    def _gather_sums(self) -> None:
-        """Overridden where several processes are one peer (inside/lead.py): their sums become this one's."""
 
     @property
     def record(self) -> Recorder:

@@ -16,9 +16,11 @@ import torch
 import hivemind_c
 import trainers
 from hivemind_c.inside import watch
+from ranks import ON
 
 SAMPLES, FEATURES = 64, 8
 HERE = "/ip4/127.0.0.1/tcp/0"
+RECORDED = "outcome", "members", "samples", "lost_samples", "bytes_sent", "bytes_received"  # fields of an EpochRecord
 
 
 def say(**what):
@@ -114,6 +116,7 @@ def train(
     exact_batches=None,
     save=None,
     samples=SAMPLES,
+    trainer_before=None,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
@@ -130,7 +133,8 @@ def train(
     for name in ("grad_averager_factory",):
         if strategy and strategy.get(name) == "PowerSGD":
             strategy[name] = hivemind_c.PowerSGDGradientAverager.get_factory(averager_rank=1, min_compression_ratio=0.0)
-    made = hivemind_c.HivemindStrategy(**{**options, **(strategy or {})})
+    records, ledger = [], {}
+    made = hivemind_c.HivemindStrategy(on_epoch=records.append, **{**options, **(strategy or {})})
     batches, rates, about = [], [], {}
 
     def step(module, x, index):
@@ -171,7 +175,7 @@ def train(
     if devices > 1 and not random and loader is None:
         sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
     load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler)
-    given = dict(devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
+    given = dict(accelerator=ON, devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
     if loader == "uneven":
         given["use_distributed_sampler"] = False
     if precision:
@@ -179,6 +183,8 @@ def train(
 
     class Until(pl.Callback):
         def on_train_end(self, trainer, *args):
+            if rank == 0:
+                ledger.update(made.optimizer.ledger.samples.figures())
             if save:
                 trainer.save_checkpoint(save)
 
@@ -189,6 +195,10 @@ def train(
             if epochs and made.global_epoch >= epochs:
                 trainer.should_stop = True
 
+    if trainer_before:  # with the same strategy
+        before = trainers.trainer(made, pl, **{**given, **trainer_before})
+        before.fit(module_of(pl, Exact(), sgd, lambda module, x, index: module.net(x).mean()), load)
+        say(event="before", rank=rank, devices=before.num_devices)
     runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
     validation = torch.utils.data.DataLoader(data, batch_size=16) if slow_validation is not None or norm else None
     try:
@@ -200,12 +210,13 @@ def train(
             buffers=digest(b for b in module.buffers() if b.is_floating_point()),
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
-            progress=made.global_progress is not None, rates=rates,
+            progress=made.global_progress is not None, rates=rates, ledger=ledger,
+            records=[{name: getattr(one, name) for name in RECORDED} for one in records],
         )  # fmt: skip
 
 
 def Scaled(pl, rank, overflow):
-    """Half precision's plugin on a CPU: a GradScaler, and a loss that overflows at one rank's second batch."""
+    """Half precision's plugin, for a CPU, too: a GradScaler, and a loss that overflows at one rank's second batch."""
     precision = importlib.import_module(f"{pl.__name__}.plugins.precision")
     seen = []
 
@@ -221,7 +232,7 @@ def Scaled(pl, rank, overflow):
 
             return contextlib.nullcontext()
 
-    return Plugin("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000))
+    return Plugin("16-mixed", ON, scaler=torch.amp.GradScaler(ON, init_scale=1024.0, growth_interval=1000))
 
 
 def dht_of(strategy):

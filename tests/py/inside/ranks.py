@@ -11,6 +11,8 @@ from pathlib import Path
 from support import PATIENCE, free_port
 
 FOLDER = Path(__file__).parent
+ON = os.environ.get("RANKS_ON", "cpu")  # "cuda": the ranks are on GPUs (make gpu PART=inside)
+ALONE = {"INITIAL_PEERS": "", "OMP_NUM_THREADS": "1", **({"CUDA_VISIBLE_DEVICES": ""} if ON == "cpu" else {})}
 
 
 class Server:
@@ -20,7 +22,7 @@ class Server:
         self.folder, self.codes, self._count = Path(folder), {}, 0
         self.process = subprocess.Popen(
             [sys.executable, str(FOLDER / "rank_server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "INITIAL_PEERS": ""},
+            env={**os.environ, **ALONE, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
         os.set_blocking(self.process.stdout.fileno(), False)
         self._rest = b""

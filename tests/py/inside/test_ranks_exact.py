@@ -50,6 +50,12 @@ def test_strategy_is_the_ddp_strategy_of_its_lightning(peer, namespace):
         assert len({rank["parameters"] for rank in running.results()}) == 1
 
 
+def test_second_trainer_takes_the_strategy_of_ranks_over(peer):
+    again = peer(2, trainer_before=dict(max_epochs=1))
+    assert_equal(alone(peer), again.results())
+    assert again.ranks[1].said("before")["devices"] == 2
+
+
 def test_three_ranks_with_random_data_end_with_equal_parameters(peer):
     three = peer(3, noise=True, random=True).results()
     assert len({rank["parameters"] for rank in three}) == 1 and three[0]["epoch"] == 3
@@ -67,9 +73,38 @@ def test_overflow_costs_the_batch_of_one_rank(peer):
     assert less[0]["parameters"] == less[1]["parameters"]
 
 
-def test_batches_without_a_loss_do_not_count(peer):
-    two = peer(2, skip=[[0, 2], [1, 2], [1, 3]]).results()
-    assert two[0]["parameters"] == two[1]["parameters"] and two[0]["epoch"] == 2
+def assert_counted(several, produced, lost=0, epochs=2):
+    """Each sample of any rank is in the ledger once, and those of the epochs are those that the ranks summed."""
+    ledger = several[0]["ledger"]
+    counts = [record["samples"] for record in several[0]["records"]]
+    assert ledger["holds"] and (ledger["produced"], ledger["lost"]) == (produced, lost), ledger
+    assert ledger["lost_by"]["OVERFLOW"] == lost, ledger
+    assert len(counts) == epochs and sum(counts) + ledger["sums"] == produced - lost, several[0]
+    assert several[0]["epoch"] == epochs and len({rank["parameters"] for rank in several}) == 1
+
+
+OVERFLOWS = {"of rank 0": ([0, 2], {}, 8), "of rank 1": ([1, 2], {}, 8)}
+REUSED = dict(reuse_grad_buffers=True)  # the batch before lay in .grad, too
+OVERFLOWS.update({f"{name}, in .grad": (at, REUSED, 16) for name, (at, _, _) in OVERFLOWS.items()})
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_overflow_loses_the_samples_of_its_rank_alone(peer, name):
+    overflow, strategy, lost = OVERFLOWS[name]
+    assert_counted(peer(2, precision=overflow, strategy=strategy).results(), 3 * 64, lost)
+
+
+@pytest.mark.parametrize("strategy", [{}, dict(reuse_grad_buffers=True), dict(use_local_updates=True)], ids=str)
+def test_batches_without_a_loss_do_not_count(peer, strategy):
+    both, first = [[0, 2], [1, 2], [1, 3]], [[0, 1], [1, 1]]
+    assert_counted(peer(2, skip=both, strategy=strategy).results(), 3 * 64 - 24)
+    assert_counted(peer(2, skip=first, strategy=strategy).results(), 3 * 64 - 16)
+
+
+def test_samples_of_an_epoch_are_those_of_all_ranks(peer):
+    three = peer(3, batch=4, target=48, samples=96, passes=2).results()
+    assert_counted(three, 2 * 96, epochs=4)
+    assert {record["samples"] for record in three[0]["records"]} == {48}
 
 
 def test_short_batch_is_weighted_by_its_samples(peer):

@@ -11,10 +11,26 @@ from pathlib import Path
 
 import pytest
 
+from ranks import ALONE
 from support import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/howto/several-gpus.md").read_text()
+CLI = """
+import sys
+
+sys.path.insert(0, {tests!r})
+import trainers
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.cli import LightningCLI
+
+CPUAccelerator.auto_device_count = staticmethod(lambda: 2)  # a machine with two
+made = LightningCLI(
+    type(trainers.small()), trainers.lightning().LightningDataModule, run=False, save_config_callback=None
+)
+made.trainer.fit(made.model, trainers.data())
+print(f"rank {{made.trainer.global_rank}} of {{made.trainer.world_size}}: epoch {{made.trainer.strategy.global_epoch}}")
+"""
 LINES = "rank 0 of 2: epoch 8", "rank 1 of 2: epoch 8"
 
 
@@ -36,11 +52,11 @@ def start(tmp_path):
         (tmp_path / "bin" / name).chmod(0o755)
     about = {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path),
-        "OMP_NUM_THREADS": "1", "INITIAL_PEERS": "", "CUDA_VISIBLE_DEVICES": "",
+        **ALONE,
     }  # fmt: skip
 
-    def run(command, endless=False):
-        (tmp_path / "train.py").write_text(program.replace("max_epochs=2", "max_epochs=-1") if endless else program)
+    def run(command, endless=False, text=program):
+        (tmp_path / "train.py").write_text(text.replace("max_epochs=2", "max_epochs=-1") if endless else text)
         started.append(
             subprocess.Popen(
                 ["bash", "-c", f"exec {command}"], cwd=tmp_path, env={**os.environ, **about}, text=True,
@@ -84,6 +100,15 @@ def test_page_runs_with_each_launcher(start, command):
     assert running.wait(240) == 0, running.said()
     assert all(line in running.said() for line in LINES), running.said()
     assert all(line in PAGE for line in LINES)
+
+
+@pytest.mark.parametrize("devices", ["2", "auto"])
+def test_command_line_takes_the_devices(start, devices):
+    options = "--trainer.strategy hivemind_c.HivemindStrategy --trainer.strategy.target_batch_size 32"
+    words = f"--trainer.max_epochs 2 --trainer.devices {devices} --trainer.accelerator cpu --trainer.logger false"
+    running = start(f"python train.py {options} {words}", text=CLI.format(tests=str(ROOT / "tests/py")))
+    assert running.wait(240) == 0, running.said()
+    assert all(line in running.said() for line in ("rank 0 of 2: epoch 4", "rank 1 of 2: epoch 4")), running.said()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

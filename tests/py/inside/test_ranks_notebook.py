@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ranks import ALONE
 from support import HERE
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/howto/several-gpus.md").read_text()
@@ -14,7 +15,7 @@ BEFORE = f'import hivemind_c\nhivemind_c.DHT(host_maddrs=["{HERE}"], start=True)
 
 def typed(program):
     """The output of a program that is typed into an interpreter."""
-    about = dict(PYTHONPATH=os.pathsep.join(sys.path), INITIAL_PEERS="", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    about = {**ALONE, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-i", "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280,
         env={**os.environ, **about},

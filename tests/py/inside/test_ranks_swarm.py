@@ -23,6 +23,25 @@ def test_peers_with_ranks_come_and_go_with_buffers(peer):
     assert len(parameters(first, other)) == 1
 
 
+def bytes_of_an_epoch(peer):
+    """Bytes that a peer sends and receives in an epoch that two peers average."""
+    records = peer.results()[0]["records"]
+    met = [record for record in records if record["outcome"] == "averaged" and record["members"] == 2]
+    assert len(met) > 3, records
+    return sum(record["bytes_sent"] + record["bytes_received"] for record in met) / len(met)
+
+
+def test_two_ranks_cross_the_line_as_one_peer(peer):
+    """In swarms of two peers, a machine with two ranks has half of the traffic of two peers."""
+    inside = peer(2, epochs=8, **STEADY)
+    other = peer(1, batch=16, epochs=8, peers=inside.maddrs, **STEADY)
+    together = bytes_of_an_epoch(inside)
+    other.results()
+    first = peer(1, epochs=8, **STEADY)
+    second = peer(1, epochs=8, peers=first.maddrs, **STEADY)
+    assert abs(together / (bytes_of_an_epoch(first) + bytes_of_an_epoch(second)) - 0.5) < 0.02 and together > 0
+
+
 def test_other_peers_read_the_data_in_another_order(peer):
     first = peer(2, epochs=8, random=True, **STEADY)
     other = peer(2, epochs=8, peers=first.maddrs, random=True, **STEADY)

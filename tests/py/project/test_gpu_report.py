@@ -29,6 +29,7 @@ def gpu():
 def tree(gpu, tmp_path, monkeypatch):
     """A machine with a GPU, as far as the choice of commands goes."""
     monkeypatch.setattr(gpu.machine, "capability", lambda: "9.0")
+    monkeypatch.setattr(gpu.machine, "count", lambda: 2)
     made = gpu.Tree(tmp_path, False, None)
     monkeypatch.setattr(made, "is_whole", lambda: True)
     return made
@@ -49,7 +50,7 @@ def commands(gpu, tree):
 def test_parts_and_all_of_it_end_in_time(gpu, tree):
     parts = gpu.parts(tree)
     limits = {name: sum(step.limit for step in steps) for name, steps in parts.items()}
-    assert tuple(limits) == gpu.PARTS == ("correct", "rounds", "kernels", "training", "sanitizer")
+    assert tuple(limits) == gpu.PARTS == ("correct", "rounds", "kernels", "training", "sanitizer", "inside")
     assert max(limits.values()) <= 540, limits
     known = {}
     for steps in parts.values():
@@ -87,6 +88,27 @@ def test_steps_choose_exactly_the_gpu_tests(gpu, tree):
         assert len(in_a_place) > 5 and set(in_a_place) <= {name.split("[")[0] for name in names if "[gpu" in name}
         assert set(re.findall(r"^def (test_on_a_gpu_\w+)", source, re.M)) <= names
         assert not [name for name in names if "stand-in" in name or "lost" in name or "failed" in name]
+
+
+def test_report_tells_that_ranks_need_two_gpus(gpu, tree, tmp_path, monkeypatch):
+    command = tree.ranks()
+    assert command.args[-1] == "tests/py/inside" and command.env["RANKS_ON"] == "cuda" and command.is_pytest
+    monkeypatch.setattr(gpu.machine, "count", lambda: 1)
+    report = gpu.Report(tmp_path, "make gpu")
+    runner = gpu.Runner(report, ROOT)
+    runner.part("inside", gpu.parts(gpu.Tree(tmp_path, False, None))["inside"])
+    assert "| ranks | two GPUs: this machine has 1 |" in (tmp_path / "report.md").read_text()
+    assert runner.ended == {"machine": "ok", "ranks": "not run"} and not runner.failed
+
+
+@pytest.mark.parametrize("visible, count", [(None, 2), ("0,1,2", 2), ("1", 1), ("", 0)])
+def test_gpus_are_those_that_programs_see(gpu, monkeypatch, visible, count):
+    monkeypatch.undo()
+    monkeypatch.setattr(gpu.machine, "said", lambda *command: "0\n1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu.machine.count() == count
 
 
 def test_missing_packages_are_named_and_no_failure(gpu, tree, tmp_path, monkeypatch):

@@ -249,6 +249,18 @@ def test_second_trainer_takes_the_strategy_over(name):
         assert same(plain, mine) and made.strategy is strategy and made.precision == precision
 
 
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_trainer_has_its_own_devices_with_a_used_strategy(name):
+    pl = lightning(name)
+    strategy = HivemindStrategy(BATCH, host_maddrs=HERE)
+    for count in (2, 1, 3, 2, 1):
+        made = trainer(strategy, pl, devices=count)
+        assert (made.num_devices, made.world_size, len(made.device_ids)) == (count, count, count)
+        assert isinstance(strategy, pl.strategies.DDPStrategy if count > 1 else pl.strategies.SingleDeviceStrategy)
+        assert (strategy.launcher is None) == (count == 1)
+    assert same(fit(pl=pl)[0], fit(strategy, pl=pl)[0])
+
+
 # ---- the epoch after fit ----
 
 
