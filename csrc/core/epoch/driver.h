@@ -1,5 +1,5 @@
 /* Drives the machine of epoch.h on a node: carries out its orders with the node's averagers, progress and state, and tells it what
- * came of them. What only a program can do, it asks of the program's hands.
+ * came of them. The program's hands do the rest.
  *
  * Room: core (uses epoch, result, average, progress, state).
  * Owner: the code that made it, which owns the averagers and the tensors.
@@ -16,7 +16,7 @@
 
 typedef struct hv_epoch_driver hv_epoch_driver;
 
-/* What only the program can do. Each is called within an event of the driver, and calls nothing of it. */
+/* The part that only a program can do. Each is called within an event of the driver, and calls nothing of it. */
 typedef struct hv_epoch_hands {
   /* Do this action, and answer it with hv_epoch_driver_done. */
   void (*act)(void *arg, const hv_epoch_order *order);

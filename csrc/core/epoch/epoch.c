@@ -165,7 +165,7 @@ void hv_epoch_report(const hv_epoch *self, hv_progress_own *out) {
 
 /* ---- batches ---- */
 
-/* What the training thread does for itself alone is told by its speed (the first batch tells nothing). */
+/* The speed tells of batches alone (the first batch tells nothing). */
 static void measures(hv_epoch *self, const epoch_event *e) {
   uint64_t took_us = e->took_us;
   self->step = e->samples;

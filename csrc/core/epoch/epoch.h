@@ -1,4 +1,4 @@
-/* What a peer of a run does next: one machine for trainer, auxiliary peer and hub, which differ in their plans only.
+/* The next deed of a peer of a run: one machine for trainer, auxiliary peer and hub, which differ in their plans only.
  *
  * Room: core (uses plan, lineage, ledger, progress). It does nothing itself: events go in, orders come
  * out. driver.h carries out those for the node; the program's hands carry out the actions.
@@ -224,9 +224,9 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *event);
 int hv_epoch_next(hv_epoch *self, hv_epoch_order *out);
 /* When the next HV_EPOCH_TIME is due; HV_EPOCH_NONE: by no clock. */
 uint64_t hv_epoch_due_us(const hv_epoch *self);
-/* What the others may hear now. */
+/* Sets *out to the report for the others. */
 void hv_epoch_report(const hv_epoch *self, hv_progress_own *out);
-/* What it waits for. */
+/* The wait that is under way. */
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
 /* 1: the training thread may go on to its next batch; 0: it waits for actions. */
 int hv_epoch_is_free(const hv_epoch *self);

@@ -326,7 +326,7 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
 
 /* ---- void ---- */
 
-/* What is under way is of no use any more: it begins nothing, and its samples are lost (rule 11). */
+/* The work under way is of no use any more: it begins nothing, and its samples are lost (rule 11). */
 void epoch_voids(hv_epoch *self) {
   hv_epoch_ledger_dropped(&self->ledger);
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)

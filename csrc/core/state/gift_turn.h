@@ -1,4 +1,4 @@
-/* Whose turn it is to give: which trainer a hub asks for its state, when it can dial none, and when it asks another.
+/* The choice of a giver: which trainer a hub asks for its state, when it can dial none, and when it asks another.
  *
  * Room: core (uses gift). A pure state machine: the caller passes the time and a random number.
  * Owner: the caller's struct, all zeros at first. Used by taker.
@@ -18,7 +18,7 @@ typedef struct hv_gift_trainer {
   uint64_t epoch;
 } hv_gift_trainer;
 
-/* What the hub knows at one moment. */
+/* The figures of a run as a hub knows them. */
 typedef struct hv_gift_figures {
   const hv_gift_trainer *trainers;
   size_t n_trainers;

@@ -57,8 +57,9 @@ hv_status hv_takers_take(hv_takers *takers, hv_gift_take *take, hv_error *err);
 /* Ends a wait: done is called within this call, or when the pool has let go of the memory. Does nothing if it is over. */
 void hv_takers_cancel(hv_takers *takers, hv_gift_take *take);
 
-/* What the hub knows of a run now: chooses whom to ask, and stores the request. Called each second. every: epochs from one state to
- * the next. figures.arrived and figures.lot are filled in here. HV_NOMEM, HV_TOO_LARGE, HV_INVALID, HV_CLOSED. */
+/* Takes the figures of a run as the hub knows them now: chooses whom to ask, and stores the request. Called each second. every:
+ * epochs from one state to the next. figures.arrived and figures.lot are filled in here. HV_NOMEM, HV_TOO_LARGE, HV_INVALID,
+ * HV_CLOSED. */
 hv_status hv_takers_follow(hv_takers *takers, hv_span prefix, const hv_gift_figures *figures, uint64_t every, uint64_t size_max,
                            hv_error *err);
 /* The words of a round: as hv_gift_turn_met. The giver's state comes under this ticket. Errors: as hv_takers_follow. */

@@ -1,4 +1,4 @@
-"""What a strategy is in Lightning's eyes: one process on one device, or one of several ranks on one machine."""
+"""The strategy in Lightning's eyes: one process on one device, or one of several ranks on one machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def of_rank(name: str, alone: int, doc: str) -> Any:
     Args:
         name: Name of the property.
         alone: Value on one device.
-        doc: What it is.
+        doc: Docstring of the property.
     """
 
     def get(self: "Devices") -> int:
@@ -199,7 +199,7 @@ class Devices(namespaces.EitherLightning, Base):
 
     @property
     def distributed_sampler_kwargs(self) -> Dict[str, Any]:
-        """What Lightning's samplers for several ranks are given: peers read the data in different orders."""
+        """Arguments of Lightning's samplers for several ranks: peers read the data in different orders."""
         given = super().distributed_sampler_kwargs  # type: ignore[misc]
         return given if self._sampler_seed is None else {**given, "seed": self._sampler_seed}
 

@@ -24,7 +24,7 @@ MODEL = "model"
 
 
 class Ranks:
-    """What one rank has in common with the others while fit runs.
+    """The common part of all ranks while fit runs.
 
     Args:
         strategy: The HivemindStrategy.
@@ -52,7 +52,7 @@ class Ranks:
 
     @property
     def stepper(self) -> Any:
-        """What takes the batches of this rank."""
+        """The object that takes the batches of this rank."""
         return self.lead or self.follow
 
     @property
