@@ -101,7 +101,7 @@ def test_batches_without_a_loss_do_not_count(peer, strategy):
     assert_counted(peer(2, skip=first, strategy=strategy).results(), 3 * 64 - 16)
 
 
-def test_samples_of_an_epoch_are_those_of_all_ranks(peer):
+def test_samples_of_three_ranks_are_those_of_the_epoch(peer):
     three = peer(3, batch=4, target=48, samples=96, passes=2).results()
     assert_counted(three, 2 * 96, epochs=4)
     assert {record["samples"] for record in three[0]["records"]} == {48}
