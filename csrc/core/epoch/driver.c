@@ -240,7 +240,9 @@ static void gives(hv_epoch_driver *d, uint64_t epoch) {
 
 static void offers(hv_epoch_driver *d, const hv_epoch_order *order) {
   hv_epoch_event event = {.kind = HV_EPOCH_OFFERED, .epoch = order->epoch};
-  int begun = d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage.mark);
+  int begun = !d->config.epoch.reachable; /* a state that nobody can download has no vote; it goes to hubs */
+  if (d->config.epoch.reachable)
+    begun = d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage.mark);
   gives(d, order->epoch);
   if (!begun)
     drives(d, &event);

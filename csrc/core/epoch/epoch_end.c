@@ -270,7 +270,9 @@ static void judges(hv_epoch *self, const epoch_event *e) {
 /* Rule 7, a table on the page. */
 static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int counted = self->told != r->epoch, has_samples = r->samples || counted || !epoch_holds_replica(self);
+  int counted = self->told != r->epoch, has_samples = r->samples || counted;
+  if (!epoch_holds_replica(self)) /* it must not be ahead of those who are still in this epoch: they would be left out */
+    has_samples = e->figures->epoch > r->epoch;
   hv_epoch_outcome outcome = e->outcome;
   if (outcome == HV_EPOCH_NOBODY && e->n_members && self->loads && self->lineage.is_kept)
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */

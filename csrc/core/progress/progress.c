@@ -153,6 +153,8 @@ static int has_record(const hv_progress *self) {
 /* When something is to be said, with what the program says now; HV_PROGRESS_NEVER: nothing to say. */
 static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   uint64_t due;
+  if (!own->any && self->published.any) /* who cannot be told of it reads it */
+    return now_us > self->again_us ? now_us : self->again_us;
   if (!own->any || !has_record(self))
     return HV_PROGRESS_NEVER;
   if (!self->published.any && hv_zones_is_wide(&self->run->zones))
@@ -189,7 +191,7 @@ static void plan(hv_progress *self) {
   round = round > ROUND_LEAST_US ? round : ROUND_LEAST_US;
   hv_zones_pace(&self->run->zones, haste < round ? haste : round);
   if (due <= now && !self->publishing) {
-    hv_report report = progress_report(self, &own, now);
+    hv_report report = own.any ? progress_report(self, &own, now) : (hv_report){.gone = 1};
     self->to_publish = own;
     self->published_us = now;
     if (!progress_publish(self, &report))

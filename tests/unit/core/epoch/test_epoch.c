@@ -398,6 +398,24 @@ static void a_wrong_replica_stays_aside_while_others_are_there(void **unused) {
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
 }
 
+/* Rule 7: a hub that were ahead would make each trainer of this epoch one that was left out. */
+static void hub_stays_in_the_epoch_that_nobody_ended(void **unused) {
+  (void)unused;
+  for (uint64_t theirs = 0; theirs <= 1; theirs++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3, .auxiliary = 1}, HV_EPOCH_ALONE_TRAINS);
+    s->fetched = 1;
+    s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .match = 1};
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
+    s->f.epoch = theirs;
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, theirs);
+  }
+}
+
 /* ---- whatever happens ---- */
 
 static hv_progress_figures some_figures(check_rng *rng, const scene *s) {
@@ -500,6 +518,7 @@ int main(void) {
       cmocka_unit_test(a_claim_without_a_state_is_doubted),
       cmocka_unit_test(lone_peer_does_as_when_alone_says),
       cmocka_unit_test(a_wrong_replica_stays_aside_while_others_are_there),
+      cmocka_unit_test(hub_stays_in_the_epoch_that_nobody_ended),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
   return cmocka_run_group_tests_name("epoch: the machine", tests, NULL, NULL);
