@@ -20,6 +20,25 @@ static void peer_left_out_loads_the_next_epoch(void **unused) {
   plays_well_under(NO_FAULTS, swarm_run_play, 92, 4, 1);
 }
 
+/* A joiner that could be dialled kept the hub from asking the clients, who alone had the swarm's state. */
+static void hub_asks_clients_while_open_peers_are_behind(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1044, 4, 1);
+}
+
+/* A hub whose round had failed was in the next epoch, and all who were still in that one were left out of it. */
+static void hub_leaves_no_trainer_out(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1057, 4, 1);
+}
+
+/* Two clients loaded a state, and counted at the third one, which waited for them to end an epoch. */
+static void clients_aside_hold_up_no_other(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1155, 4, 1);
+  plays_well_under(NO_FAULTS, swarm_run_play, 1218, 4, 1);
+}
+
 static void under_all_faults_nobody_is_lost_for_good(void **unused) {
   (void)unused;
   plays_well(swarm_run_play, 1, 6, 4);
@@ -30,6 +49,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(samples_of_an_epoch_that_ends_still_count),
       cmocka_unit_test(peer_left_out_loads_the_next_epoch),
+      cmocka_unit_test(hub_asks_clients_while_open_peers_are_behind),
+      cmocka_unit_test(hub_leaves_no_trainer_out),
+      cmocka_unit_test(clients_aside_hold_up_no_other),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
