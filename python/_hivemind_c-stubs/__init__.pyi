@@ -216,13 +216,13 @@ class Node:
         prefix: bytes,
         epoch: int,
         metadata: bytes,
-        parts: tuple,
+        parts: Tuple[Any, ...],
         lineage: bytes,
         hubs: Tuple[str, ...] = ...,
         ticket: bytes = ...,
         /,
     ) -> Future[None]: ...
-    def gift_take(self, prefix: bytes, size_max: int, /) -> Future[tuple]: ...
+    def gift_take(self, prefix: bytes, size_max: int, /) -> Future[Tuple[Any, ...]]: ...
     def gift_follow(
         self,
         prefix: bytes,

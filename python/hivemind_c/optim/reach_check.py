@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+import weakref
 from typing import Any, Callable, List, Tuple
 
 from hivemind_c.dht.news import ask, keys, read_all
@@ -21,13 +22,13 @@ class ReachCheck:
     """Asks the DHT for the roles of the other peers now and then, and waits for no answer.
 
     Args:
-        dht: A DHT that runs.
+        dht: A DHT that runs. It is not kept alive: its user's thread may outlive the program's last variable.
         run_id: Name of the run.
         now: Returns the time in seconds, from any beginning.
     """
 
     def __init__(self, dht: Any, run_id: str, now: Callable[[], float] = time.monotonic):
-        self._dht, self._run_id, self._now = dht, run_id, now
+        self._of, self._run_id, self._now = weakref.ref(dht), run_id, now
         self.is_client = bool(dht.client_mode)  #: nobody can dial this peer
         self._next, self._hidden_since = now() + FIRST_S, math.inf
         self._asked: List[Tuple[str, Any]] = []
@@ -35,31 +36,34 @@ class ReachCheck:
 
     def look(self) -> None:
         """Takes the answers if all have come, and asks again when it is time."""
+        dht = self._of()
+        if dht is None:
+            return
         if self._asked:
             if all(reply.done() for _, reply in self._asked):
-                self._take()
+                self._take(dht.peer_id)
         elif self._now() >= self._next:
-            self._look_at_own_door()
+            self._look_at_own_door(dht)
             if not self.is_client:
                 self._next = self._now() + ALONE_S
                 return
-            self._asked = [(key, ask(self._dht, key)) for key in keys(self._run_id)]
+            self._asked = [(key, ask(dht, key)) for key in keys(self._run_id)]
 
-    def _look_at_own_door(self) -> None:
-        if self._dht.client_mode:
+    def _look_at_own_door(self, dht: Any) -> None:
+        if dht.client_mode:
             return
         hidden_since = min(self._hidden_since, self._now())
-        self._hidden_since = hidden_since if self._dht.state()["is_hidden"] else math.inf
+        self._hidden_since = hidden_since if dht.state()["is_hidden"] else math.inf
         self.is_client = self._now() - self._hidden_since >= OPENING_S
 
-    def _take(self) -> None:
+    def _take(self, own: str) -> None:
         asked, self._asked = self._asked, []
         self._next = self._now() + ALONE_S
         roles = [
             news.role
             for key, reply in asked
             for peer, news, _ in read_all(self._run_id, key, reply.result(0))
-            if peer != self._dht.peer_id
+            if peer != own
         ]
         if not roles:
             return  # alone: there is nobody to average with

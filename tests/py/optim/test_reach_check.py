@@ -32,7 +32,8 @@ class Client:
 
 def test_peer_warns_once_while_nobody_can_be_dialled(dhts, caplog):
     clock = [0.0]
-    check = ReachCheck(Client(dhts[0]), "reach", lambda: clock[0])
+    client = Client(dhts[0])
+    check = ReachCheck(client, "reach", lambda: clock[0])
 
     def warnings_after(seconds):
         clock[0] += seconds
