@@ -233,18 +233,6 @@ PyObject *bind_gift_give(PyObject *object, PyObject *args) {
   return status == HV_OK ? bind_node_future(self, &gift_kind, status, future) : offer_failed(self, status);
 }
 
-PyObject *bind_gift_take(PyObject *object, PyObject *args) {
-  bind_node *self = (bind_node *)object;
-  Py_buffer prefix;
-  unsigned long long size_max;
-  hv_future *future = NULL;
-  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*K:gift_take", &prefix, &size_max))
-    return NULL;
-  hv_status status = hv_hive_gift_take(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), size_max, &future);
-  PyBuffer_Release(&prefix);
-  return bind_node_future(self, &take_kind, status, future);
-}
-
 static PyObject *by_prefix(PyObject *object, PyObject *args, const char *format, const bind_future_kind *kind,
                            hv_status (*begin)(hv_hive *, hv_span, hv_future **)) {
   bind_node *self = (bind_node *)object;
@@ -255,6 +243,23 @@ static PyObject *by_prefix(PyObject *object, PyObject *args, const char *format,
   hv_status status = begin(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), &future);
   PyBuffer_Release(&prefix);
   return bind_node_future(self, kind, status, future);
+}
+
+static PyObject *by_prefix_and_number(PyObject *object, PyObject *args, const char *format, const bind_future_kind *kind,
+                                      hv_status (*begin)(hv_hive *, hv_span, uint64_t, hv_future **)) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  unsigned long long number;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, format, &prefix, &number))
+    return NULL;
+  hv_status status = begin(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), number, &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, kind, status, future);
+}
+
+PyObject *bind_gift_take(PyObject *object, PyObject *args) {
+  return by_prefix_and_number(object, args, "y*K:gift_take", &take_kind, hv_hive_gift_take);
 }
 
 PyObject *bind_gift_wait(PyObject *object, PyObject *args) {
@@ -416,23 +421,10 @@ PyObject *bind_state_look(PyObject *object, PyObject *args) {
 
 /* ---- on demand ---- */
 
-static PyObject *on_demand(PyObject *object, PyObject *args, const char *format, const bind_future_kind *kind,
-                           hv_status (*begin)(hv_hive *, hv_span, uint64_t, hv_future **)) {
-  bind_node *self = (bind_node *)object;
-  Py_buffer prefix;
-  unsigned long long number;
-  hv_future *future = NULL;
-  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, format, &prefix, &number))
-    return NULL;
-  hv_status status = begin(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), number, &future);
-  PyBuffer_Release(&prefix);
-  return bind_node_future(self, kind, status, future);
-}
-
 PyObject *bind_state_await(PyObject *object, PyObject *args) {
-  return on_demand(object, args, "y*K:state_await", &await_kind, hv_hive_state_await);
+  return by_prefix_and_number(object, args, "y*K:state_await", &await_kind, hv_hive_state_await);
 }
 
 PyObject *bind_state_want(PyObject *object, PyObject *args) {
-  return on_demand(object, args, "y*K:state_want", &want_kind, hv_hive_state_want);
+  return by_prefix_and_number(object, args, "y*K:state_want", &want_kind, hv_hive_state_want);
 }

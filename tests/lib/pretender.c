@@ -61,70 +61,73 @@ static void tell(void *arg, hv_epoch_notice notice) {
              (unsigned long long)(p->driver ? pretender_look(p)->told : 0));
 }
 
+static hv_state_offer state_of(void *owner, uint64_t epoch, hv_payload *bytes, const hv_manifest_part *part,
+                               const uint8_t mark[HV_MARK_SIZE], void (*done)(hv_state_offer *, hv_status, const char *)) {
+  hv_state_offer offer = {.done = done,
+                          .owner = owner,
+                          .prefix = hv_span_of("run", 3),
+                          .epoch = epoch,
+                          .bytes = bytes,
+                          .parts = part,
+                          .metadata = hv_span_of(mark, HV_MARK_SIZE)};
+  memcpy(offer.lineage, mark, HV_BALLOT_LINEAGE);
+  return offer;
+}
+
+/* The latest snapshot in a free slot, whose bytes are to be released once it is under way. NULL: there is none. */
+static pretender_shared *shares(pretender *p, pretender_shared *slots, uint64_t epoch, const hv_mark *mark,
+                                void (*done)(hv_state_offer *, hv_status, const char *)) {
+  pretender_shared *s = NULL;
+  for (size_t i = 0; i < PRETENDER_OFFERS; i++)
+    if (!slots[i].is_under_way)
+      s = &slots[i];
+  hv_payload *bytes = s ? hv_payload_copy(p->env->mem, p->snapshot, sizeof p->snapshot) : NULL;
+  if (!bytes)
+    return NULL;
+  *s = (pretender_shared){.of = p, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
+  memcpy(s->metadata, mark->bytes, HV_MARK_SIZE);
+  s->give.state = state_of(s, epoch, bytes, &s->part, s->metadata, done);
+  return s;
+}
+
 static void was_offered(hv_state_offer *offer, hv_status status, const char *text) {
-  pretender_offering *o = offer->owner;
+  pretender_shared *s = offer->owner;
   (void)text;
-  o->is_under_way = 0;
-  if (status != HV_CANCELLED && o->of->driver)
-    hv_epoch_driver_offered(o->of->driver, offer->epoch, status == HV_OK);
+  s->is_under_way = 0;
+  if (status != HV_CANCELLED && s->of->driver)
+    hv_epoch_driver_offered(s->of->driver, offer->epoch, status == HV_OK);
 }
 
 static int offer(void *arg, uint64_t epoch, const hv_mark *mark) {
   pretender *p = arg;
-  pretender_offering *o = NULL;
-  for (size_t i = 0; i < PRETENDER_OFFERS; i++)
-    if (!p->offers[i].is_under_way)
-      o = &p->offers[i];
-  hv_payload *bytes = o ? hv_payload_copy(p->env->mem, p->snapshot, sizeof p->snapshot) : NULL;
-  if (!bytes)
+  pretender_shared *s = shares(p, p->offers, epoch, mark, was_offered);
+  if (!s)
     return 0;
-  *o = (pretender_offering){.of = p, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
-  memcpy(o->metadata, mark->bytes, HV_MARK_SIZE);
-  o->offer = (hv_state_offer){.done = was_offered,
-                              .owner = o,
-                              .prefix = hv_span_of("run", 3),
-                              .epoch = epoch,
-                              .bytes = bytes,
-                              .parts = &o->part,
-                              .metadata = hv_span_of(o->metadata, HV_MARK_SIZE)};
-  memcpy(o->offer.lineage, mark->bytes, HV_BALLOT_LINEAGE);
-  o->is_under_way = hv_state_offer_start(hv_node_state(p->node), &o->offer, NULL) == HV_OK;
+  hv_payload *bytes = s->give.state.bytes;
+  s->is_under_way = hv_state_offer_start(hv_node_state(p->node), &s->give.state, NULL) == HV_OK;
   hv_payload_release(bytes);
-  return o->is_under_way;
+  return s->is_under_way;
 }
 
 static void was_given(hv_state_offer *offer, hv_status status, const char *text) {
-  pretender_gift *g = offer->owner;
+  pretender_shared *s = offer->owner;
   (void)status, (void)text;
-  g->is_under_way = 0;
-  if (g->of->driver)
-    hv_epoch_driver_gave(g->of->driver);
+  s->is_under_way = 0;
+  if (s->of->driver)
+    hv_epoch_driver_gave(s->of->driver);
 }
 
 static void give(void *arg, uint64_t epoch, const hv_mark *mark, const hv_peer_id *hubs, size_t n, const uint8_t *ticket) {
   pretender *p = arg;
-  pretender_gift *g = NULL;
-  for (size_t i = 0; i < PRETENDER_OFFERS; i++)
-    if (!p->gifts[i].is_under_way)
-      g = &p->gifts[i];
-  hv_payload *bytes = g ? hv_payload_copy(p->env->mem, p->snapshot, sizeof p->snapshot) : NULL;
-  if (!bytes)
+  pretender_shared *s = shares(p, p->gifts, epoch, mark, was_given);
+  if (!s)
     return;
-  *g = (pretender_gift){.of = p, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
-  memcpy(g->metadata, mark->bytes, HV_MARK_SIZE);
-  g->give = (hv_gift_give){.state = {.done = was_given,
-                                     .owner = g,
-                                     .prefix = hv_span_of("run", 3),
-                                     .epoch = epoch,
-                                     .bytes = bytes,
-                                     .parts = &g->part,
-                                     .metadata = hv_span_of(g->metadata, HV_MARK_SIZE)},
-                           .hubs = hubs,
-                           .n_hubs = n};
-  memcpy(g->give.state.lineage, mark->bytes, HV_BALLOT_LINEAGE);
+  hv_payload *bytes = s->give.state.bytes;
+  s->give.hubs = hubs;
+  s->give.n_hubs = n;
   if (ticket)
-    memcpy(g->give.ticket, ticket, HV_GIFT_TICKET);
-  g->is_under_way = hv_givers_give(hv_node_givers(p->node), &g->give, NULL) == HV_OK;
+    memcpy(s->give.ticket, ticket, HV_GIFT_TICKET);
+  s->is_under_way = hv_givers_give(hv_node_givers(p->node), &s->give, NULL) == HV_OK;
   hv_payload_release(bytes);
 }
 
@@ -191,12 +194,7 @@ static void hub_has_taken(hv_state_load *load, hv_status status, const char *tex
     h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
     memcpy(h->metadata, load->manifest->metadata.data, HV_MARK_SIZE);
     hv_payload_init(&h->payload, &h->span, 1, let_go, NULL);
-    h->offer = (hv_state_offer){.done = hub_offered,
-                                .prefix = hv_span_of("run", 3),
-                                .epoch = p->kept,
-                                .bytes = &h->payload,
-                                .parts = &h->part,
-                                .metadata = hv_span_of(h->metadata, HV_MARK_SIZE)};
+    h->offer = state_of(h, p->kept, &h->payload, &h->part, h->metadata, hub_offered);
     memcpy(h->offer.lineage, p->take.lineage, HV_BALLOT_LINEAGE);
     hv_sim_say(p->sim, "n%zu keeps the state of epoch %llu", p->index, (unsigned long long)p->kept);
     hv_state_offer_start(hv_node_state(p->node), &h->offer, NULL);

@@ -32,21 +32,14 @@ typedef struct pretender_work {
   uint64_t due_us;
 } pretender_work;
 
-typedef struct pretender_offering {
-  struct pretender *of;
-  hv_state_offer offer;
-  int is_under_way;
-  uint8_t metadata[HV_MARK_SIZE];
-  hv_manifest_part part;
-} pretender_offering;
-
-typedef struct pretender_gift {
+/* A copy of the state, on offer to joiners (give.state alone) or on its way to hubs. */
+typedef struct pretender_shared {
   struct pretender *of;
   hv_gift_give give;
   int is_under_way;
   uint8_t metadata[HV_MARK_SIZE];
   hv_manifest_part part;
-} pretender_gift;
+} pretender_shared;
 
 /* A state that a hub keeps. */
 typedef struct pretender_held {
@@ -85,8 +78,7 @@ typedef struct pretender {
   float snapshot[PRETENDER_VALUES];
   uint64_t summed, schedule;
   uint8_t *image;
-  pretender_offering offers[PRETENDER_OFFERS];
-  pretender_gift gifts[PRETENDER_OFFERS];
+  pretender_shared offers[PRETENDER_OFFERS], gifts[PRETENDER_OFFERS];
   /* a hub's */
   pretender_trainers *trainers; /* set by who makes a hub, as the next one */
   void *trainers_arg;

@@ -215,7 +215,7 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
                               .room = room,
                               .owner = d,
                               .prefix = d->config.run_id,
-                              .timeout_ms = only_look ? 3000 : d->config.load_ms,
+                              .timeout_ms = only_look ? HV_EPOCH_MOST_LOOK_US / 1000 : d->config.load_ms,
                               .epoch_least = order->epoch,
                               .only_look = only_look};
     d->is_loading = hv_state_load_start(d->state, &d->load, NULL) == HV_OK;

@@ -124,7 +124,6 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
   *self = (hv_epoch){.config = *config,
                      .told = config->epoch,
                      .made = config->epoch,
-                     .begun_us = now_us,
                      .batch_us = now_us,
                      .sought = HV_EPOCH_NONE,
                      .load_us = HV_EPOCH_NONE,
@@ -180,7 +179,12 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->before = epoch == self->told + 1 ? self->end.samples : 0;
   self->told = epoch;
   self->serial++;
-  self->begun_us = self->batch_us = now_us;
+  self->batch_us = now_us;
+}
+
+void epoch_keeps_sums(hv_epoch *self) {
+  hv_epoch_ledger_taken(&self->ledger);
+  hv_epoch_ledger_stepped(&self->ledger);
 }
 
 /* A peer without a replica follows the epochs of the others (rule 15). */
@@ -198,10 +202,9 @@ static void follows(hv_epoch *self, const epoch_event *e) {
 static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
   uint64_t epoch = e->figures->epoch;
   if (epoch_averages_gradients(self) || !epoch_holds_replica(self) || self->late != HV_EPOCH_LATE_IDLE ||
-      hv_epoch_state_epoch(&self->config.options, epoch) > self->told)
+      epoch_lacks_state(self, epoch))
     return 0;
-  hv_epoch_ledger_taken(&self->ledger);
-  hv_epoch_ledger_stepped(&self->ledger);
+  epoch_keeps_sums(self);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, epoch - self->told);
   epoch_counts(self, epoch, e->now_us);
   epoch_reached(self);
@@ -210,7 +213,7 @@ static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
 }
 
 /* Rule 5. Not long before the end: until then a newcomer may be loading the state. */
-static int forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
+int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
   return f->eta_us <= HV_EPOCH_AHEAD_US || 2 * f->samples >= (double)self->config.target;
 }
 
@@ -249,7 +252,7 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
   if (!epoch_holds_replica(self))
     ready = near = f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us;
-  if (near && f->n_peers > 1 && forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
+  if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && (!epoch_holds_replica(self) || has_company(self, e)))
     epoch_begins_end(self, e);

@@ -40,6 +40,13 @@ typedef enum hv_epoch_wait {
 #undef HV_EPOCH_WAIT_ENUM
 } hv_epoch_wait;
 
+/* HV_EPOCH_MOST_SWARM_US and so on. */
+enum {
+#define HV_EPOCH_WAIT_MOST(name, us, what) HV_EPOCH_MOST_##name##_US = us,
+  HV_EPOCH_WAIT_MAP(HV_EPOCH_WAIT_MOST)
+#undef HV_EPOCH_WAIT_MOST
+};
+
 enum {
   HV_EPOCH_AHEAD_US = 500000,  /* groups form so long before an epoch's end, or when half of its samples are there */
   HV_EPOCH_CHASE_US = 300000,  /* who loads a state within this time is waited for at the beginning of an epoch */
@@ -147,7 +154,6 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
-  /* samples: of PREPARE and STEP: behind them; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch. */
   /* samples: of PREPARE and STEP: behind them; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
   HV_EPOCH_ACT,  /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
   HV_EPOCH_TELL, /* a notice for the log */
@@ -184,7 +190,7 @@ typedef struct hv_epoch_run {
   unsigned action[HV_EPOCH_LANES]; /* which */
   int rounding[HV_EPOCH_LANES];    /* 1 + hv_epoch_which of the round waited for; 0: none */
   uint64_t epoch, samples;         /* that ends; of this peer in it */
-  uint64_t begun_us, round_us, stamp;
+  uint64_t stamp;
   int alone, averaged, state_averaged, nobody, meets_another, taken;
 } hv_epoch_run;
 
@@ -194,12 +200,12 @@ typedef struct hv_epoch {
   hv_epoch_state state;
   hv_epoch_late late;
   hv_lineage lineage;
-  uint64_t told, made, serial, begun_us, batch_us, before, step;
+  uint64_t told, made, serial, batch_us, before, step;
   double speed;
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */
-  int seeking[HV_EPOCH_ROUNDS]; /* 1: under way; 2: it has its group's result already */
+  int seeking[HV_EPOCH_ROUNDS]; /* 1: under way */
   size_t batch_at;              /* in the plan of a batch */
   uint64_t held;                /* of the batch that waits until this peer has found the swarm */
   uint64_t wanted;              /* older states are of no use */

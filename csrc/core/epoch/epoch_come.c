@@ -1,7 +1,7 @@
 /* Aside, and back: who has lost the swarm's state, or never had it, loads it (rules 10 to 13 and 17 in docs/design/epoch.md). */
 #include "core/epoch/epoch_inner.h"
 
-static int lacks_state(const hv_epoch *self, uint64_t epoch) {
+int epoch_lacks_state(const hv_epoch *self, uint64_t epoch) {
   return hv_epoch_state_epoch(&self->config.options, epoch) > self->told || epoch > self->told + HV_EPOCH_LEAP;
 }
 
@@ -9,7 +9,7 @@ static int lacks_state(const hv_epoch *self, uint64_t epoch) {
 
 static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   if (now_us >= self->doubt_until_us) {
-    self->doubt_until_us = now_us + epoch_doubled(HV_EPOCH_DOUBT_US, self->doubts++, 60 * (uint64_t)1000000);
+    self->doubt_until_us = now_us + epoch_doubled(HV_EPOCH_DOUBT_US, self->doubts++, HV_EPOCH_MOST_DOUBT_US);
     epoch_tell(self, HV_EPOCH_SAYS_DOUBT);
   }
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_DISBELIEVE);
@@ -39,7 +39,7 @@ int epoch_must_come(hv_epoch *self, const epoch_event *e) {
     return 1;
   if (f->standing == HV_PROGRESS_LATE)
     return has_missed_it(self);
-  if (f->standing != HV_PROGRESS_BEHIND || !lacks_state(self, f->epoch))
+  if (f->standing != HV_PROGRESS_BEHIND || !epoch_lacks_state(self, f->epoch))
     return 0;
   if (self->found != HV_EPOCH_NONE && self->found > self->told)
     return 1;
@@ -66,10 +66,9 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
   uint64_t eta_us = f->eta_us, epoch_us = HV_EPOCH_NOTICE_US, ahead = 1;
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
-  int is_near = f->eta_us <= HV_EPOCH_AHEAD_US || 2 * f->samples >= (double)self->config.target;
   self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
   self->until_us = e->now_us;
-  if (!epoch_averages_gradients(self) || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !is_near)
+  if (!epoch_averages_gradients(self) || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !epoch_forms_groups(self, f))
     return;
   eta_us = eta_us == HV_PROGRESS_NEVER ? 0 : eta_us;
   if (whole_us > HV_EPOCH_NOTICE_US)
@@ -93,7 +92,6 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
   hv_epoch_ledger_replaced(&self->ledger);
   epoch_moves(self, HV_EPOCH_COMING);
   epoch_wake(self, 0);
-  self->begun_load_us = e->now_us;
   self->goes_on = 0;
   self->found = HV_EPOCH_NONE;
   chooses_epoch(self, e);
@@ -119,7 +117,7 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
 static void enters(hv_epoch *self, const epoch_event *e) {
   epoch_moves(self, HV_EPOCH_GATHERING);
   self->until_us = HV_EPOCH_NONE;
-  self->begun_us = self->batch_us = e->now_us;
+  self->batch_us = e->now_us;
   epoch_reached(self);
   epoch_wake(self, 1);
 }
@@ -144,9 +142,9 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
 static void has_failed(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
   epoch_moves(self, HV_EPOCH_RESTING);
-  self->until_us = e->now_us + epoch_doubled(HV_EPOCH_REST_US, self->failures++, 5 * (uint64_t)1000000);
+  self->until_us = e->now_us + epoch_doubled(HV_EPOCH_REST_US, self->failures++, HV_EPOCH_MOST_REST_US);
   if (!epoch_is_unusable(self)) {
-    if (lacks_state(self, f->epoch) && f->n_peers)
+    if (epoch_lacks_state(self, f->epoch) && f->n_peers)
       doubts(self, f->epoch, e->now_us);
     return;
   }
@@ -154,7 +152,7 @@ static void has_failed(hv_epoch *self, const epoch_event *e) {
     self->wrong_since_us = HV_EPOCH_NONE;
   else if (self->wrong_since_us == HV_EPOCH_NONE)
     self->wrong_since_us = e->now_us;
-  else if (e->now_us >= self->wrong_since_us + 30 * (uint64_t)1000000) {
+  else if (e->now_us >= self->wrong_since_us + HV_EPOCH_MOST_WRONG_US) {
     self->wrong_since_us = HV_EPOCH_NONE;
     doubts(self, f->epoch, e->now_us);
   }
@@ -186,7 +184,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
     self->lineage.is_wrong = 0;
     self->is_unfit = 0;
   }
-  if (epoch_is_unusable(self) || (f->n_peers && f->epoch > self->told && lacks_state(self, f->epoch)))
+  if (epoch_is_unusable(self) || (f->n_peers && f->epoch > self->told && epoch_lacks_state(self, f->epoch)))
     epoch_comes(self, e);
   else {
     self->wanted = 0;
@@ -217,7 +215,7 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
   if (!self->is_here)
     return; /* the program is not here yet */
   if (self->until_us == HV_EPOCH_NONE)
-    self->until_us = e->now_us + 5 * (uint64_t)1000000;
+    self->until_us = e->now_us + HV_EPOCH_MOST_SWARM_US;
   int answered = e->fetched > 0;
   if (!answered && e->now_us < self->until_us)
     return;
@@ -245,7 +243,7 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
   /* a hub has an older state than those who are counted: they may be dead, and their records last a while */
   if (self->begun_wait_us == HV_EPOCH_NONE)
     self->begun_wait_us = e->now_us;
-  if (e->now_us >= self->begun_wait_us + 15 * (uint64_t)1000000) {
+  if (e->now_us >= self->begun_wait_us + HV_EPOCH_MOST_GONE_US) {
     doubts(self, self->found + 1, e->now_us);
     comes_first(self, e, self->found);
     return;

@@ -57,7 +57,7 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   if (self->late != HV_EPOCH_LATE_IDLE)
     return; /* rule 2: its outcome first, then another look */
   hv_epoch_run *r = &self->end;
-  *r = (hv_epoch_run){.epoch = self->told, .alone = epoch_holds_replica(self) && e->figures->n_peers <= 1, .begun_us = e->now_us};
+  *r = (hv_epoch_run){.epoch = self->told, .alone = epoch_holds_replica(self) && e->figures->n_peers <= 1};
   r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);
   if (r->alone)
     epoch_cancel(self);
@@ -71,10 +71,8 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
 }
 
 static void counts(hv_epoch *self, const epoch_event *e) {
-  if (!epoch_averages_gradients(self)) { /* each batch is in its replica already */
-    hv_epoch_ledger_taken(&self->ledger);
-    hv_epoch_ledger_stepped(&self->ledger);
-  }
+  if (!epoch_averages_gradients(self))
+    epoch_keeps_sums(self);
   epoch_counts(self, self->end.epoch + 1, e->now_us);
   epoch_wake(self, 0);
 }

@@ -21,7 +21,9 @@ void epoch_reached(hv_epoch *self);
 void epoch_cancel(hv_epoch *self);
 void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us); /* begins to gather for it */
 void epoch_looks_around(hv_epoch *self, const epoch_event *e);
-void epoch_goes_on(hv_epoch *self, const epoch_event *e); /* with the batch, or the end, that waited */
+void epoch_goes_on(hv_epoch *self, const epoch_event *e);                   /* with the batch, or the end, that waited */
+int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f); /* it is time for it (rule 5) */
+void epoch_keeps_sums(hv_epoch *self); /* with local updates each batch is in the replica already */
 int epoch_is_aside(const hv_epoch *self);
 int epoch_holds_replica(const hv_epoch *self);
 int epoch_averages_gradients(const hv_epoch *self);
@@ -39,6 +41,7 @@ void epoch_voids(hv_epoch *self);
 void epoch_void_ends(hv_epoch *self);
 
 /* epoch_come.c */
+int epoch_lacks_state(const hv_epoch *self, uint64_t epoch); /* to be in that epoch */
 int epoch_must_come(hv_epoch *self, const epoch_event *e);
 void epoch_comes(hv_epoch *self, const epoch_event *e);
 void epoch_come_goes_on(hv_epoch *self, const epoch_event *e);

@@ -22,6 +22,11 @@ void epoch_snapshot(hv_epoch *self, uint64_t epoch) {
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 0);
 }
 
+/* Somebody waits for the state of this epoch, or of an older one. */
+static int is_wanted(const hv_epoch *self, uint64_t epoch) {
+  return self->wanted_offer <= epoch; /* HV_EPOCH_NONE is later than any */
+}
+
 /* The state of made's beginning is there, and the same as the others'. changed: another one than was offered for it. */
 void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   uint64_t epoch = self->made == HV_EPOCH_NONE ? self->told : self->made;
@@ -31,7 +36,7 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   }
   self->settled_us = e->now_us;
   int early = self->offered == epoch, own = !self->end.averaged && !self->end.alone;
-  int wanted = self->end.meets_another || own || (self->wanted_offer != HV_EPOCH_NONE && self->wanted_offer <= epoch);
+  int wanted = self->end.meets_another || own || is_wanted(self, epoch);
   if ((early && !changed) || (!early && !wanted && epoch % every(self)))
     return;
   epoch_snapshot(self, epoch);
@@ -41,8 +46,8 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
   if (self->made != self->told || self->settled_us == HV_EPOCH_NONE || e->now_us < self->offer_again_us)
     return;
-  int wanted = self->wanted_offer != HV_EPOCH_NONE && self->wanted_offer <= self->made;
-  if (self->offered != self->made ? wanted || e->now_us >= self->settled_us + period_us(self) : 0)
+  int is_due = is_wanted(self, self->made) || e->now_us >= self->settled_us + period_us(self);
+  if (self->offered != self->made && is_due)
     epoch_snapshot(self, self->made);
 }
 
@@ -53,7 +58,7 @@ void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e) {
   if (e->ok <= 0 || epoch == HV_EPOCH_NONE || epoch_is_unusable(self) || epoch_is_aside(self))
     return;
   self->offered = epoch;
-  if (self->wanted_offer != HV_EPOCH_NONE && self->wanted_offer <= epoch)
+  if (is_wanted(self, epoch))
     self->wanted_offer = HV_EPOCH_NONE;
   epoch_order(self, HV_EPOCH_OFFER)->epoch = epoch;
 }

@@ -269,6 +269,15 @@ def test_waits_of_gifts_are_those_of_the_core():
     assert int(re.search(r"HV_GIFT_REST = (\d+)", header)[1]) == 4 and "none for 4 t" in page_of("hub")
 
 
+def test_waits_of_an_epoch_are_those_of_the_core():
+    header = (ROOT / "csrc/core/epoch/epoch.h").read_text()
+    waits = dict(re.findall(r"X\((\w+), (\d+),", header))
+    told = {name: longest for name, longest, *_ in rows_under(page_of("epoch"), "## Waits")}
+    assert list(told) == list(waits) and len(waits) == 12
+    for name, us in waits.items():
+        assert us == "0" or re.search(rf"\b{int(us) // 1_000_000} s\b", told[name]), name
+
+
 # ---- length ----
 
 LIMITED = "codecs dht gpu hub matchmaking progress reach several-gpus state state-on-demand wire".split()

@@ -125,7 +125,7 @@ static void checks_wait(room *r, size_t i, uint64_t now) {
   uint64_t took = now - s->since_us, most = 0;
   switch (e->state) {
   case HV_EPOCH_LOOKING:
-    most = e->is_here ? 5000000 + 3000000 + 15000000 : 0;
+    most = e->is_here ? HV_EPOCH_MOST_SWARM_US + HV_EPOCH_MOST_LOOK_US + HV_EPOCH_MOST_GONE_US : 0;
     break;
   case HV_EPOCH_ENDING: /* a late lane, and two rounds */
     most = 4 * (AVERAGING_US + MATCHMAKING_US) + 2000000;
