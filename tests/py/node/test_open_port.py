@@ -29,6 +29,8 @@ WORLD = """
     obey = 'while read -r words && [ "$words" != go ]; do $words >&2 && echo done; done; exec "$@"'
     router = start("unshare", "--net", "sh", "-c", obey, "sh", sys.executable, path, "192.168.7.1", "203.0.113.1", mode)
     home = start("unshare", "--net", "sh", "-c", obey, "sh", sys.executable, "-c", home_source)
+    for process in (router, home):
+        inside(process, "true")  # whoever answers has left this namespace
     ip(f"link add world type veth peer name outer netns {router.pid}")
     ip("addr add 203.0.113.2/24 dev world")
     ip("link set world up")
