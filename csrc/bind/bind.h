@@ -209,6 +209,7 @@ int hv_py_invite_init(PyObject *module);
 int hv_py_plan_init(PyObject *module);
 int hv_py_lineage_init(PyObject *module);
 int hv_py_ledger_init(PyObject *module);
+int hv_py_epoch_init(PyObject *module);
 
 /* ---- the progress tracker of a run (py_progress.c) ---- */
 

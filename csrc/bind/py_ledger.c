@@ -1,7 +1,5 @@
 /* The places of a peer's samples (core/epoch/ledger.h); hivemind_c/optim/epoch_ledger.py is its one user. */
-#include "bind.h"
-
-#include "core/epoch/ledger.h"
+#include "epoch.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -13,6 +11,10 @@ typedef struct py_ledger {
 
 static hv_epoch_ledger *ledger_of(PyObject *object) {
   return &((py_ledger *)object)->ledger;
+}
+
+hv_epoch_ledger *bind_ledger_of(PyObject *object) {
+  return ledger_of(object);
 }
 
 static PyObject *ledger_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {

@@ -1,7 +1,6 @@
 /* Which replica is the swarm's (core/epoch/lineage.h); hivemind_c/averaging/marks.py and optim/lineage.py are its users. */
-#include "bind.h"
+#include "epoch.h"
 
-#include "core/epoch/lineage.h"
 #include "net/identity.h"
 
 #include <stddef.h>
@@ -21,8 +20,7 @@ static hv_env hashing(void) {
 
 /* ---- members, words and marks ---- */
 
-/* Reads bytes of the size of a mark. False: they are something else, and no exception is set. */
-static int read_mark(PyObject *object, hv_mark *out) {
+int bind_mark(PyObject *object, hv_mark *out) {
   if (!object || !PyBytes_Check(object) || PyBytes_Size(object) != HV_MARK_SIZE)
     return 0;
   memcpy(out->bytes, PyBytes_AsString(object), HV_MARK_SIZE);
@@ -38,7 +36,7 @@ static int read_word(PyObject *object, hv_word *out) {
   if (!(PyList_Check(object) || PyTuple_Check(object)) || PySequence_Size(object) != 2)
     return 0;
   PyObject *mark = PySequence_GetItem(object, 0), *rank = PySequence_GetItem(object, 1);
-  int good = read_mark(mark, &out->mark) && rank && PyLong_Check(rank) && !PyBool_Check(rank);
+  int good = bind_mark(mark, &out->mark) && rank && PyLong_Check(rank) && !PyBool_Check(rank);
   if (good) {
     out->rank = PyLong_AsLongLong(rank);
     good = !(out->rank == -1 && PyErr_Occurred()); /* of more than 64 bits */
@@ -61,15 +59,9 @@ static int read_member(bind_state *state, PyObject *object, hv_lineage_member *o
   return 0;
 }
 
-typedef struct members {
-  hv_lineage_member *list;
-  size_t n;
-} members;
-
-/* Reads a sequence of members into memory that members_fini frees. -1: an exception is set. */
-static int members_init(bind_state *state, PyObject *sequence, members *out) {
+int bind_members_init(bind_state *state, PyObject *sequence, bind_members *out) {
   Py_ssize_t n = PySequence_Size(sequence);
-  *out = (members){NULL, 0};
+  *out = (bind_members){NULL, 0};
   if (n < 0)
     return -1;
   out->list = hv_mem_array(state->mem, n ? (size_t)n : 1, sizeof *out->list);
@@ -92,11 +84,11 @@ static int members_init(bind_state *state, PyObject *sequence, members *out) {
   return 0;
 }
 
-static void members_fini(members *m) {
+void bind_members_fini(bind_members *m) {
   hv_mem_free(m->list);
 }
 
-static PyObject *right_peers(const hv_lineage_view *view, const members *m) {
+static PyObject *right_peers(const hv_lineage_view *view, const bind_members *m) {
   PyObject *list = PyList_New(0);
   for (size_t i = 0; list && i < m->n; i++) {
     if (!hv_lineage_is_right(view, &m->list[i]))
@@ -110,7 +102,7 @@ static PyObject *right_peers(const hv_lineage_view *view, const members *m) {
 }
 
 /* {peer: mark} of the members with a replica and a word. */
-static PyObject *marks_of(const members *m) {
+static PyObject *marks_of(const bind_members *m) {
   PyObject *dict = PyDict_New();
   for (size_t i = 0; dict && i < m->n; i++) {
     if (m->list[i].is_auxiliary || !m->list[i].has_word)
@@ -125,27 +117,27 @@ static PyObject *marks_of(const members *m) {
 }
 
 static PyObject *view(PyObject *module, PyObject *sequence) {
-  members m;
-  if (members_init(PyModule_GetState(module), sequence, &m) < 0)
+  bind_members m;
+  if (bind_members_init(PyModule_GetState(module), sequence, &m) < 0)
     return NULL;
   hv_lineage_view v = hv_lineage_view_of(m.list, m.n);
   PyObject *result = Py_BuildValue("(NNNN)", v.any ? mark_bytes(&v.swarms) : Py_NewRef(Py_None), right_peers(&v, &m), marks_of(&m),
                                    v.giver ? bind_peer_text(&v.giver->peer) : Py_NewRef(Py_None));
-  members_fini(&m);
+  bind_members_fini(&m);
   return result;
 }
 
 static PyObject *ticket(PyObject *module, PyObject *args) {
   unsigned long long epoch;
   PyObject *sequence;
-  members m;
+  bind_members m;
   hv_env env = hashing();
   uint8_t bytes[HV_MARK_SIZE];
   if (!PyArg_ParseTuple(args, "O&O:lineage_ticket", bind_whole_number, &epoch, &sequence) ||
-      members_init(PyModule_GetState(module), sequence, &m) < 0)
+      bind_members_init(PyModule_GetState(module), sequence, &m) < 0)
     return NULL;
   hv_lineage_ticket(&env, epoch, m.list, m.n, bytes);
-  members_fini(&m);
+  bind_members_fini(&m);
   return PyBytes_FromStringAndSize((const char *)bytes, sizeof bytes);
 }
 
@@ -168,8 +160,11 @@ static hv_lineage *lineage_of(PyObject *object) {
   return &((py_lineage *)object)->lineage;
 }
 
-/* Lets the subclass digest the state, if the mark is not known. -1: an exception is set. */
-static int ensure_known(PyObject *object) {
+hv_lineage *bind_lineage_of(PyObject *object) {
+  return lineage_of(object);
+}
+
+int bind_lineage_know(PyObject *object) {
   hv_lineage *l = lineage_of(object);
   hv_mark digest;
   if (l->is_known || !l->is_kept)
@@ -177,7 +172,7 @@ static int ensure_known(PyObject *object) {
   PyObject *bytes = PyObject_CallMethod(object, "digest", NULL);
   if (!bytes)
     return -1;
-  int good = read_mark(bytes, &digest);
+  int good = bind_mark(bytes, &digest);
   Py_DECREF(bytes);
   if (!good) {
     PyErr_Format(PyExc_ValueError, "digest() must return %d bytes", HV_MARK_SIZE);
@@ -190,7 +185,7 @@ static int ensure_known(PyObject *object) {
 
 static PyObject *lineage_mark(PyObject *object, void *unused) {
   (void)unused;
-  if (ensure_known(object) < 0)
+  if (bind_lineage_know(object) < 0)
     return NULL;
   return lineage_of(object)->is_kept ? mark_bytes(&lineage_of(object)->mark) : PyBytes_FromStringAndSize("", 0);
 }
@@ -200,21 +195,20 @@ static PyObject *lineage_restart(PyObject *object, PyObject *args) {
   hv_mark mark;
   if (!PyArg_ParseTuple(args, "|O:restart", &given))
     return NULL;
-  hv_lineage_restart(lineage_of(object), read_mark(given, &mark) ? &mark : NULL);
+  hv_lineage_restart(lineage_of(object), bind_mark(given, &mark) ? &mark : NULL);
   Py_RETURN_NONE;
 }
 
 static PyObject *lineage_averaged(PyObject *object, PyObject *stamp) {
   unsigned long long number;
   hv_env env = hashing();
-  if (!bind_whole_number(stamp, &number) || ensure_known(object) < 0)
+  if (!bind_whole_number(stamp, &number) || bind_lineage_know(object) < 0)
     return NULL;
   hv_lineage_averaged(lineage_of(object), &env, number);
   Py_RETURN_NONE;
 }
 
-/* The numbers of a sequence, 8 bytes each, in memory that the caller frees with PyMem_Free. NULL: an exception is set. */
-static uint64_t *numbers_of(PyObject *sequence, size_t *out_n) {
+uint64_t *bind_numbers(PyObject *sequence, size_t *out_n) {
   Py_ssize_t n = PySequence_Size(sequence);
   uint64_t *list = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof *list);
   if (!list) {
@@ -242,9 +236,9 @@ static PyObject *lineage_stepped(PyObject *object, PyObject *args) {
   unsigned long long samples;
   hv_env env = hashing();
   size_t n = 0, n_frozen = 0;
-  if (!PyArg_ParseTuple(args, "OOO&:stepped", &stamps, &frozen, bind_whole_number, &samples) || ensure_known(object) < 0)
+  if (!PyArg_ParseTuple(args, "OOO&:stepped", &stamps, &frozen, bind_whole_number, &samples) || bind_lineage_know(object) < 0)
     return NULL;
-  uint64_t *first = numbers_of(stamps, &n), *second = first ? numbers_of(frozen, &n_frozen) : NULL;
+  uint64_t *first = bind_numbers(stamps, &n), *second = first ? bind_numbers(frozen, &n_frozen) : NULL;
   if (second)
     hv_lineage_stepped(lineage_of(object), &env, first, n, second, n_frozen, samples);
   PyMem_Free(first);
@@ -265,7 +259,7 @@ static PyObject *lineage_stepped_alone(PyObject *object, PyObject *args) {
     PyErr_SetString(PyExc_ValueError, err.text);
     return NULL;
   }
-  if (ensure_known(object) < 0)
+  if (bind_lineage_know(object) < 0)
     return NULL;
   hv_lineage_stepped_alone(lineage_of(object), &env, &me, epoch, samples);
   Py_RETURN_NONE;
@@ -276,7 +270,7 @@ static PyObject *lineage_set_up(PyObject *object, PyObject *args) {
   hv_env env = hashing();
   if (!PyArg_ParseTuple(args, "y*:set_up", &setup))
     return NULL;
-  int rc = ensure_known(object);
+  int rc = bind_lineage_know(object);
   if (rc == 0)
     hv_lineage_set_up(lineage_of(object), &env, hv_span_of(setup.buf, (size_t)setup.len));
   PyBuffer_Release(&setup);
@@ -285,8 +279,8 @@ static PyObject *lineage_set_up(PyObject *object, PyObject *args) {
 
 static PyObject *lineage_judge(PyObject *object, PyObject *swarms) {
   hv_lineage_view v = {0};
-  v.any = (uint8_t)read_mark(swarms, &v.swarms);
-  if (v.any && ensure_known(object) < 0)
+  v.any = (uint8_t)bind_mark(swarms, &v.swarms);
+  if (v.any && bind_lineage_know(object) < 0)
     return NULL;
   return PyBool_FromLong(hv_lineage_judge(lineage_of(object), &v));
 }
@@ -299,7 +293,7 @@ static PyObject *lineage_is_left(PyObject *object, PyObject *ignored) {
 
 static PyObject *lineage_word(PyObject *object, PyObject *ignored) {
   (void)ignored;
-  if (ensure_known(object) < 0)
+  if (bind_lineage_know(object) < 0)
     return NULL;
   hv_word word = hv_lineage_word(lineage_of(object));
   return Py_BuildValue("[NL]", lineage_mark(object, NULL), (long long)word.rank);
@@ -308,7 +302,7 @@ static PyObject *lineage_word(PyObject *object, PyObject *ignored) {
 static PyObject *lineage_digits(PyObject *object, PyObject *ignored) {
   float digits[HV_MARK_DIGITS];
   (void)ignored;
-  if (ensure_known(object) < 0)
+  if (bind_lineage_know(object) < 0)
     return NULL;
   hv_mark_digits(&lineage_of(object)->mark, digits);
   PyObject *list = PyList_New(HV_MARK_DIGITS);

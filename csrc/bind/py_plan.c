@@ -1,7 +1,5 @@
 /* The plan of a peer (core/epoch/plan.h); hivemind_c/optim/schedule.py is its one user. */
-#include "bind.h"
-
-#include "core/epoch/plan.h"
+#include "epoch.h"
 
 typedef struct py_plan {
   PyObject_HEAD
@@ -10,6 +8,10 @@ typedef struct py_plan {
 
 static const hv_epoch_options *options_of(PyObject *object) {
   return &((py_plan *)object)->options;
+}
+
+const hv_epoch_options *bind_plan_options(PyObject *object) {
+  return options_of(object);
 }
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {

@@ -13,6 +13,11 @@ static bind_state *state_of(py_progress *self) {
   return PyType_GetModuleState(Py_TYPE(self));
 }
 
+hv_hive_progress *bind_progress_of(PyObject *object) {
+  py_progress *self = (py_progress *)object;
+  return getpid() == self->pid ? self->progress : NULL;
+}
+
 static int check(py_progress *self) {
   if (getpid() == self->pid)
     return 0;

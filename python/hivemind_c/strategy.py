@@ -216,7 +216,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     def is_alone(self) -> bool:
         """True while no epoch ends because no other peer trains, as when_alone="wait" asks for."""
         told = self._ranks is not None and bool(self._ranks.news.get("alone"))
-        return told if self._hive is None else self._hive.company.waits
+        return told if self._hive is None else self._hive.waits_for_company
 
     @property
     def num_peers(self) -> int:

@@ -267,7 +267,7 @@ static void steps(float *values, const float *gradients) {
 
 static void takes_state(pretender *p) {
   memcpy(p->state, p->program.options.offload ? p->main : p->model, OF_SUMS);
-  hv_mark_digits(&pretender_look(p)->lineage.mark, p->state + PRETENDER_VALUES);
+  hv_mark_digits(&pretender_look(p)->lineage->mark, p->state + PRETENDER_VALUES);
 }
 
 static void applies(pretender *p, int averaged) {
@@ -282,6 +282,8 @@ static int does(pretender *p, const hv_epoch_order *order) {
   case HV_EPOCH_LOCAL_STEP:
   case HV_EPOCH_STEP:
     steps(p->program.options.offload ? p->main : p->model, p->gradients);
+    if (order->action == HV_EPOCH_LOCAL_STEP)
+      applies(p, 0);
     return 1;
   case HV_EPOCH_SCHEDULE:
     p->schedule += order->samples;
@@ -293,6 +295,11 @@ static int does(pretender *p, const hv_epoch_order *order) {
     if (p->summed != order->samples)
       fails(p, "n%zu has summed %llu samples, and the machine says %llu", p->index, (unsigned long long)p->summed,
             (unsigned long long)order->samples);
+    if (p->program.options.use_local_updates) { /* each batch was a step */
+      memset(p->sums, 0, sizeof p->sums);
+      p->summed = 0;
+      return 1;
+    }
     writes_gradients(p);
     return check_uniform(&p->rng) < p->program.fails ? -1 : 1;
   case HV_EPOCH_TAKE:
@@ -305,6 +312,8 @@ static int does(pretender *p, const hv_epoch_order *order) {
     memcpy(p->model, p->image, OF_SUMS);
     memcpy(p->main, p->image, OF_SUMS);
     p->schedule = order->samples;
+    return 1;
+  case HV_EPOCH_MEET:
     return 1;
   case HV_EPOCH_DROP:
     memset(p->sums, 0, sizeof p->sums);
@@ -393,7 +402,7 @@ static void opens(pretender *p) {
                                    .averages = {p->averages[0], p->averages[1]},
                                    .hands = {act, tell, offer, give, met, room, mark, were_alike, p}};
   for (int i = 0; i < HV_MARK_SIZE; i++)
-    config.epoch.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
+    config.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
   if (status == HV_OK)
     status = hv_epoch_driver_new(&node, &config, &p->driver, &err);
   if (status != HV_OK)

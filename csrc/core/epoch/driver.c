@@ -18,6 +18,8 @@ typedef struct round_of {
 
 struct hv_epoch_driver {
   hv_epoch machine;
+  hv_lineage lineage;
+  hv_epoch_ledger ledger;
   hv_epoch_driver_config config;
   hv_state *state;
   hv_givers *givers;
@@ -52,7 +54,7 @@ static uint64_t now_of(const hv_epoch_driver *d) {
 
 static void own(void *arg, hv_progress_own *out) {
   hv_epoch_driver *d = arg;
-  hv_epoch_report(&d->machine, out);
+  hv_epoch_report(&d->machine, 0, out);
 }
 
 static void time_passes(hv_epoch_driver *d) {
@@ -81,7 +83,7 @@ static void progress_ended(void *arg) {
 /* ---- rounds ---- */
 
 static void write_word(const hv_epoch_driver *d, uint8_t out[WORD_SIZE]) {
-  hv_word word = hv_lineage_word(&d->machine.lineage);
+  hv_word word = hv_lineage_word(d->machine.lineage);
   memcpy(out, word.mark.bytes, HV_MARK_SIZE);
   for (int i = 0; i < 8; i++)
     out[HV_MARK_SIZE + i] = (uint8_t)((uint64_t)word.rank >> 8 * i);
@@ -135,7 +137,7 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
   event.outcome = hv_epoch_outcome_of(status, outcome, trainers);
   event.stamp = outcome->stamp;
   if (event.which == HV_EPOCH_REPLICA_STATE && status == HV_OK)
-    event.ok = is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage.mark);
+    event.ok = is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
   int is_void = r->is_void;
   r->is_void = 0;
   if (event.which == HV_EPOCH_GRADIENTS) {
@@ -155,7 +157,7 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
   if (r->average && !r->is_under_way) {
     r->number = order->epoch;
     int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
-    int mute = !d->machine.lineage.is_kept || order->which != HV_EPOCH_GRADIENTS || d->config.epoch.options.auxiliary;
+    int mute = !d->machine.lineage->is_kept || order->which != HV_EPOCH_GRADIENTS || d->config.epoch.options.auxiliary;
     write_word(d, r->word);
     r->step = (hv_average_step){.done = round_over,
                                 .owner = d,
@@ -203,7 +205,7 @@ static void load_over(hv_state_load *load, hv_status status, const char *text) {
   (void)text;
   d->is_loading = 0;
   if (event.ok && !d->only_look)
-    event.ok = d->config.hands.mark(d->config.hands.arg, load->manifest, &event.mark);
+    event.ok = event.has_mark = d->config.hands.mark(d->config.hands.arg, load->manifest, &event.mark);
   drives(d, &event);
 }
 
@@ -227,7 +229,7 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
 
 static void gives(hv_epoch_driver *d, uint64_t epoch) {
   const hv_epoch_hands *hands = &d->config.hands;
-  const hv_mark *mark = &d->machine.lineage.mark;
+  const hv_mark *mark = &d->machine.lineage->mark;
   if (d->gift.n && epoch >= d->gift.epoch)
     hands->give(hands->arg, epoch, mark, d->gift.hubs, d->gift.n, d->gift.ticket);
   else if (d->is_asked && epoch >= d->asked_least)
@@ -242,7 +244,7 @@ static void offers(hv_epoch_driver *d, const hv_epoch_order *order) {
   hv_epoch_event event = {.kind = HV_EPOCH_OFFERED, .epoch = order->epoch};
   int begun = !d->config.epoch.reachable; /* a state that nobody can download has no vote; it goes to hubs */
   if (d->config.epoch.reachable)
-    begun = d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage.mark);
+    begun = d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage->mark);
   gives(d, order->epoch);
   if (!begun)
     drives(d, &event);
@@ -370,7 +372,7 @@ static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
   *figures = (hv_progress_figures){.eta_us = HV_PROGRESS_NEVER, .epoch = d->machine.told};
   if (d->progress) {
     const hv_progress_view *view = hv_progress_look(d->progress);
-    hv_epoch_report(&d->machine, &mine);
+    hv_epoch_report(&d->machine, event->kind == HV_EPOCH_BATCH ? event->samples : 0, &mine);
     hv_progress_now(view, &mine, &d->config.terms, event->now_us, figures);
     event->fetched = view->fetched;
   } else if (!d->is_leaving && event->kind != HV_EPOCH_DONE && event->kind != HV_EPOCH_ROUND)
@@ -435,11 +437,15 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
   *d = (hv_epoch_driver){.config = *config, .state = node->state, .givers = node->givers, .env = env};
   d->timer = (hv_timer){.fire = fires, .owner = d};
   d->config.epoch.env = env;
+  d->config.epoch.lineage = &d->lineage;
+  d->config.epoch.ledger = &d->ledger;
+  hv_lineage_init(&d->lineage);
   for (hv_epoch_which which = 0; which < HV_EPOCH_ROUNDS; which++)
     d->rounds[which].average = config->averages[which];
   hv_status status = hv_progress_check(&d->config.terms, err);
   if (status == HV_OK)
     status = hv_epoch_init(&d->machine, &d->config.epoch, env->now_us(env), err);
+  hv_lineage_begin(&d->lineage, &config->mark);
   hv_progress_config progress = {.prefix = config->run_id,
                                  .terms = d->config.terms,
                                  .client_mode = config->client_mode,

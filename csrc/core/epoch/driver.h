@@ -45,7 +45,8 @@ typedef struct hv_epoch_node {
 } hv_epoch_node;
 
 typedef struct hv_epoch_driver_config {
-  hv_epoch_config epoch; /* env is filled in */
+  hv_epoch_config epoch; /* env, lineage and ledger are filled in */
+  hv_mark mark;          /* of the replica that it begins with */
   hv_span run_id;        /* prefix of progress and state; borrowed */
   hv_progress_terms terms;
   int client_mode;

@@ -8,7 +8,7 @@ static const unsigned allowed[HV_EPOCH_STATES] = {
     [HV_EPOCH_GATHERING] = TO(ENDING) | TO(COMING) | TO(LEAVING),
     [HV_EPOCH_ENDING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
     [HV_EPOCH_COMING] = TO(LOADING) | TO(LEAVING),
-    [HV_EPOCH_LOADING] = TO(GATHERING) | TO(RESTING) | TO(LEAVING),
+    [HV_EPOCH_LOADING] = TO(LOOKING) | TO(GATHERING) | TO(RESTING) | TO(LEAVING),
     [HV_EPOCH_RESTING] = TO(COMING) | TO(GATHERING) | TO(LEAVING),
     [HV_EPOCH_LEAVING] = TO(OVER),
 };
@@ -55,8 +55,11 @@ int hv_epoch_next(hv_epoch *self, hv_epoch_order *out) {
   return 1;
 }
 
-void epoch_tell(hv_epoch *self, hv_epoch_notice notice) {
-  epoch_order(self, HV_EPOCH_TELL)->action = notice;
+hv_epoch_order *epoch_tell(hv_epoch *self, hv_epoch_notice notice) {
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_TELL);
+  order->action = notice;
+  order->epoch = self->told;
+  return order;
 }
 
 void epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n) {
@@ -108,7 +111,7 @@ int epoch_averages_gradients(const hv_epoch *self) {
 }
 
 int epoch_is_unusable(const hv_epoch *self) {
-  return self->lineage.is_wrong || self->is_unfit;
+  return self->lineage->is_wrong || self->is_unfit;
 }
 
 uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us) {
@@ -122,6 +125,8 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
   if (status != HV_OK)
     return status;
   *self = (hv_epoch){.config = *config,
+                     .ledger = config->ledger,
+                     .lineage = config->lineage,
                      .told = config->epoch,
                      .made = config->epoch,
                      .batch_us = now_us,
@@ -137,23 +142,21 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .wanted_offer = HV_EPOCH_NONE,
                      .looked_us = HV_EPOCH_NONE,
                      .found = HV_EPOCH_NONE};
-  hv_lineage_init(&self->lineage);
-  self->lineage.is_kept = !config->options.use_local_updates;
-  self->lineage.is_reachable = (uint8_t)config->reachable;
-  hv_lineage_begin(&self->lineage, &config->mark);
+  self->lineage->is_kept = !config->options.use_local_updates;
+  self->lineage->is_reachable = (uint8_t)config->reachable;
   return HV_OK;
 }
 
 /* In this epoch: what is taken for its end still counts in it until it is over, or the others would wait for it again. */
 static uint64_t samples_of(const hv_epoch *self) {
   int ends = self->state == HV_EPOCH_ENDING && self->late == HV_EPOCH_LATE_IDLE && self->end.epoch == self->told;
-  return ends ? self->end.samples : self->ledger.sums;
+  return ends ? self->end.samples : self->ledger->sums;
 }
 
-void hv_epoch_report(const hv_epoch *self, hv_progress_own *out) {
+void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out) {
   *out = (hv_progress_own){.any = !epoch_is_aside(self) && epoch_holds_replica(self),
                            .epoch = self->told,
-                           .samples = samples_of(self),
+                           .samples = samples_of(self) + (self->state == HV_EPOCH_GATHERING ? samples : 0),
                            .before = self->before,
                            .speed = self->speed,
                            .at_us = self->batch_us,
@@ -183,8 +186,8 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
 }
 
 void epoch_keeps_sums(hv_epoch *self) {
-  hv_epoch_ledger_taken(&self->ledger);
-  hv_epoch_ledger_stepped(&self->ledger);
+  hv_epoch_ledger_taken(self->ledger);
+  hv_epoch_ledger_stepped(self->ledger);
 }
 
 /* A peer without a replica follows the epochs of the others (rule 15). */
@@ -260,17 +263,14 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     epoch_moves(self, HV_EPOCH_GATHERING);
 }
 
-/* The batch's own actions, then a look around. */
+/* The batch's own step, which the hands may end later, then a look around. */
 static void after_batch(hv_epoch *self, const epoch_event *e) {
-  hv_epoch_plan plan = hv_epoch_plan_batch(&self->config.options);
-  while (self->batch_at < plan.n_now) {
-    unsigned action = plan.now[self->batch_at++];
-    if (action != HV_EPOCH_SUM) { /* it is there already */
-      epoch_act(self, HV_EPOCH_NOW, action, 0);
-      return;
-    }
-  }
+  int begins = self->batch_at == 0;
   self->batch_at = HV_EPOCH_PLAN_MAX;
+  if (begins && !epoch_averages_gradients(self)) {
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 0);
+    return;
+  }
   epoch_looks_around(self, e);
 }
 
@@ -291,16 +291,16 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
     return;
   }
   if (self->state == HV_EPOCH_RESTING) {
-    hv_epoch_ledger_behind(&self->ledger, e->samples);
+    hv_epoch_ledger_behind(self->ledger, e->samples);
     epoch_rests(self, e);
     return;
   }
   if (self->state != HV_EPOCH_GATHERING)
     return;
   if (epoch_holds_replica(self))
-    hv_epoch_ledger_counted(&self->ledger, e->samples);
+    hv_epoch_ledger_counted(self->ledger, e->samples);
   epoch_wake(self, 0);
-  self->batch_at = 0;
+  self->batch_at = e->samples ? 0 : HV_EPOCH_PLAN_MAX;
   if (epoch_takes(self))
     return;
   epoch_offers_overdue(self, e);
@@ -327,6 +327,10 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
       epoch_end_goes_on(self, e);
     return;
   }
+  if (action == HV_EPOCH_MEET) {
+    epoch_looks(self, e);
+    return;
+  }
   if (lane == HV_EPOCH_NOW && (action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT)) {
     epoch_come_acted(self, action, e);
     return;
@@ -334,7 +338,7 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
   int takes = action == HV_EPOCH_APPLY && self->late == HV_EPOCH_LATE_TO_TAKE;
   if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING &&
       !takes) { /* the batch's, or the scheduler of epochs that it counted */
-    if (self->batch_at < HV_EPOCH_PLAN_MAX)
+    if (action == HV_EPOCH_LOCAL_STEP)
       after_batch(self, e);
     return;
   }
@@ -347,14 +351,58 @@ static void leaves(hv_epoch *self) {
   epoch_cancel(self);
   epoch_offers_withdraw(self);
   epoch_voids(self);
-  hv_epoch_ledger_replaced(&self->ledger);
+  hv_epoch_ledger_replaced(self->ledger);
   epoch_moves(self, HV_EPOCH_LEAVING);
   epoch_order(self, HV_EPOCH_GOODBYE);
 }
 
+/* What the hands could not do does not happen, and the program is told (rule 19). */
+static void has_broken(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_lane lane = self->end.acting[HV_EPOCH_LATE] == e->number ? HV_EPOCH_LATE : HV_EPOCH_NOW;
+  if (!e->number || self->end.acting[lane] != e->number)
+    return;
+  unsigned action = self->end.action[lane];
+  epoch_event none = *e;
+  none.ok = 0;
+  if (action == HV_EPOCH_MEET) { /* the next batch asks again */
+    self->end.acting[lane] = 0;
+    self->has_heard = self->is_here = 0;
+    self->until_us = HV_EPOCH_NONE;
+  } else if (action == HV_EPOCH_SNAPSHOT || action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT || self->late == HV_EPOCH_LATE_VOID)
+    has_acted(self, &none);
+  else {
+    self->end.acting[lane] = 0;
+    self->batch_at = HV_EPOCH_PLAN_MAX;
+    epoch_end_breaks(self, lane);
+  }
+}
+
+/* The state of a checkpoint takes the place of that of the sums. */
+static void is_restored(hv_epoch *self, const epoch_event *e) {
+  epoch_cancel(self);
+  epoch_offers_withdraw(self);
+  epoch_voids(self);
+  hv_epoch_ledger_restored(self->ledger);
+  self->is_unfit = 0;
+  self->wanted = 0;
+  epoch_counts(self, e->epoch, e->now_us);
+  self->before = 0;
+  self->made = e->epoch;
+  self->settled_us = e->now_us;
+  epoch_wake(self, 0);
+}
+
+static void is_asked(hv_epoch *self, const epoch_event *e) {
+  if (self->state != HV_EPOCH_LOOKING && self->state != HV_EPOCH_GATHERING && self->state != HV_EPOCH_RESTING)
+    return;
+  self->wanted = e->epoch > self->wanted ? e->epoch : self->wanted;
+  self->is_asked = 1;
+  epoch_comes(self, e);
+}
+
 /* ok: the sums lie where the batch does. */
 static void has_overflown(hv_epoch *self, const epoch_event *e) {
-  hv_epoch_ledger_overflow(&self->ledger, e->samples, e->ok ? self->ledger.sums : 0);
+  hv_epoch_ledger_overflow(self->ledger, e->samples, e->ok ? self->ledger->sums : 0);
   epoch_wake(self, 0);
 }
 
@@ -370,6 +418,18 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     break;
   case HV_EPOCH_DONE:
     has_acted(self, e);
+    break;
+  case HV_EPOCH_BROKE:
+    has_broken(self, e);
+    break;
+  case HV_EPOCH_PAUSE:
+    self->only_takes = self->state == HV_EPOCH_GATHERING && !self->end.acting[HV_EPOCH_NOW] && epoch_takes(self);
+    break;
+  case HV_EPOCH_RESTORED:
+    is_restored(self, e);
+    break;
+  case HV_EPOCH_ASKED:
+    is_asked(self, e);
     break;
   case HV_EPOCH_ROUND:
     epoch_round_is_over(self, e);

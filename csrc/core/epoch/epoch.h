@@ -93,6 +93,7 @@ typedef enum hv_epoch_work {
   HV_EPOCH_SNAPSHOT,                   /* a copy of the state, for joiners */
   HV_EPOCH_ADOPT,                      /* the loaded state becomes this peer's */
   HV_EPOCH_DROP,                       /* the sums are of no use */
+  HV_EPOCH_MEET,                       /* the swarm was asked for: may this peer train with it? */
   HV_EPOCH_WORKS
 } hv_epoch_work;
 
@@ -106,9 +107,11 @@ typedef struct hv_epoch_config {
   int begins_run;    /* 1: it has no initial peers, so it is never alone in that sense */
   int reachable;     /* 1: joiners can download its state from it */
   hv_peer_id me;
-  hv_env *env;    /* for its sha256 alone */
-  uint64_t epoch; /* from a checkpoint; 0 */
-  hv_mark mark;
+  int differs;         /* 1: a part of the state differs among equal replicas, so only an average of it is offered */
+  hv_env *env;         /* for its sha256 alone */
+  uint64_t epoch;      /* from a checkpoint; 0 */
+  hv_lineage *lineage; /* whose mark is known at each event that moves it; borrowed, as the next one */
+  hv_epoch_ledger *ledger;
 } hv_epoch_config;
 
 typedef enum hv_epoch_event_kind {
@@ -116,6 +119,10 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_BATCH,    /* the training thread is here, with a batch of `samples` that is summed; 0: with none */
   HV_EPOCH_OVERFLOW, /* the sums have overflowed */
   HV_EPOCH_DONE,     /* the hands have answered action `number`: `ok` */
+  HV_EPOCH_BROKE,    /* the hands could not do action `number`, and the program is told so */
+  HV_EPOCH_PAUSE,    /* the training thread is here between two batches: it may take the late lane's outcome over */
+  HV_EPOCH_RESTORED, /* the program has restored the state of `epoch` from a checkpoint */
+  HV_EPOCH_ASKED,    /* the program asks for the swarm's state, of `epoch` or later */
   HV_EPOCH_ROUND,    /* round `which` is over: outcome, stamp, share, members */
   HV_EPOCH_OFFERED,  /* the offer of `epoch` stands, or not: `ok` */
   HV_EPOCH_LOOKED,   /* `ok`: a state of `epoch` is on offer */
@@ -124,6 +131,15 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_LEAVE,
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
+
+/* What moves the mark besides the stamp of the round (lineage.h); zeros: nothing. */
+typedef struct hv_epoch_step_facts {
+  const uint64_t *stamps; /* of averages of several rounds; none: that of the round */
+  size_t n_stamps;
+  const uint64_t *frozen;
+  size_t n_frozen;
+  hv_span setup; /* under which it steps from here on */
+} hv_epoch_step_facts;
 
 typedef struct hv_epoch_event {
   hv_epoch_event_kind kind;
@@ -137,7 +153,9 @@ typedef struct hv_epoch_event {
   double share; /* of this peer's values in the average */
   const hv_lineage_member *members;
   size_t n_members;
-  hv_mark mark;
+  hv_mark mark; /* of LOADED, where has_mark */
+  int has_mark;
+  hv_epoch_step_facts step; /* of DONE of a STEP */
 } hv_epoch_event;
 
 typedef enum hv_epoch_order_kind {
@@ -168,8 +186,16 @@ typedef enum hv_epoch_notice {
   HV_EPOCH_SAYS_OWN_STEP, /* a round failed, and this peer stepped by itself */
   HV_EPOCH_SAYS_STAYS,    /* nobody came, and it has nothing to step with */
   HV_EPOCH_SAYS_LEFT_OUT, /* the others made the step without it */
+  HV_EPOCH_SAYS_NO_STEP,  /* it counts an epoch, and has nothing to step with */
   HV_EPOCH_SAYS_WRONG,    /* its replica is not the swarm's */
   HV_EPOCH_SAYS_DOUBT,    /* peers claim an epoch of which nobody has a state */
+  HV_EPOCH_SAYS_SILENT,   /* the swarm did not answer, and it begins alone */
+  HV_EPOCH_SAYS_ENTERS,   /* others count it from now on */
+  HV_EPOCH_SAYS_ASIDE,    /* nobody counts it from now on */
+  HV_EPOCH_SAYS_ENDED,    /* the `now` lane of an epoch's end is over */
+  HV_EPOCH_SAYS_SETTLED,  /* both lanes of it are */
+  HV_EPOCH_SAYS_LOADED,   /* it has the swarm's state */
+  HV_EPOCH_SAYS_RESTS,    /* a load has failed */
   HV_EPOCH_NOTICES
 } hv_epoch_notice;
 
@@ -191,15 +217,15 @@ typedef struct hv_epoch_run {
   int rounding[HV_EPOCH_LANES];    /* 1 + hv_epoch_which of the round waited for; 0: none */
   uint64_t epoch, samples;         /* that ends; of this peer in it */
   uint64_t stamp;
-  int alone, averaged, state_averaged, nobody, meets_another, taken;
+  int alone, averaged, stepped, state_averaged, nobody, meets_another, taken;
 } hv_epoch_run;
 
 typedef struct hv_epoch {
   hv_epoch_config config;
-  hv_epoch_ledger ledger;
+  hv_epoch_ledger *ledger;
   hv_epoch_state state;
   hv_epoch_late late;
-  hv_lineage lineage;
+  hv_lineage *lineage;
   uint64_t told, made, serial, batch_us, before, step;
   double speed;
   hv_epoch_run end;
@@ -214,8 +240,9 @@ typedef struct hv_epoch {
   uint64_t begun_load_us, found;
   uint64_t looked_us, coming;
   hv_mark coming_mark;
+  int has_coming_mark;
   unsigned failures, doubts, loads;
-  int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here;
+  int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here, has_heard, has_begun, only_takes, is_asked, gives_up;
   uint64_t offered, snapshot_epoch, settled_us, epoch_us, cost_us, offer_again_us, wanted_offer;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;
@@ -230,8 +257,8 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *event);
 int hv_epoch_next(hv_epoch *self, hv_epoch_order *out);
 /* When the next HV_EPOCH_TIME is due; HV_EPOCH_NONE: by no clock. */
 uint64_t hv_epoch_due_us(const hv_epoch *self);
-/* Sets *out to the report for the others. */
-void hv_epoch_report(const hv_epoch *self, hv_progress_own *out);
+/* Sets *out to the report for the others. samples: of a batch whose event follows. */
+void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out);
 /* The wait that is under way. */
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
 /* 1: the training thread may go on to its next batch; 0: it waits for actions. */

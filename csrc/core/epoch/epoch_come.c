@@ -10,7 +10,7 @@ int epoch_lacks_state(const hv_epoch *self, uint64_t epoch) {
 static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   if (now_us >= self->doubt_until_us) {
     self->doubt_until_us = now_us + epoch_doubled(HV_EPOCH_DOUBT_US, self->doubts++, HV_EPOCH_MOST_DOUBT_US);
-    epoch_tell(self, HV_EPOCH_SAYS_DOUBT);
+    epoch_tell(self, HV_EPOCH_SAYS_DOUBT)->wait_us = self->doubt_until_us - now_us;
   }
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_DISBELIEVE);
   order->epoch = epoch;
@@ -68,7 +68,8 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e) {
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
   self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
   self->until_us = e->now_us;
-  if (!epoch_averages_gradients(self) || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !epoch_forms_groups(self, f))
+  if (self->is_asked || !epoch_averages_gradients(self) || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 ||
+      !epoch_forms_groups(self, f))
     return;
   eta_us = eta_us == HV_PROGRESS_NEVER ? 0 : eta_us;
   if (whole_us > HV_EPOCH_NOTICE_US)
@@ -89,7 +90,8 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
   epoch_cancel(self);
   epoch_voids(self);
   epoch_order(self, HV_EPOCH_ASIDE);
-  hv_epoch_ledger_replaced(&self->ledger);
+  epoch_tell(self, HV_EPOCH_SAYS_ASIDE);
+  hv_epoch_ledger_replaced(self->ledger);
   epoch_moves(self, HV_EPOCH_COMING);
   epoch_wake(self, 0);
   self->goes_on = 0;
@@ -116,18 +118,27 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
 /* Rule 14. */
 static void enters(hv_epoch *self, const epoch_event *e) {
   epoch_moves(self, HV_EPOCH_GATHERING);
+  epoch_tell(self, HV_EPOCH_SAYS_ENTERS);
+  self->has_begun = 1;
   self->until_us = HV_EPOCH_NONE;
   self->batch_us = e->now_us;
   epoch_reached(self);
   epoch_wake(self, 1);
 }
 
+/* The program has asked for a state before its first batch. */
+static void looks_again(hv_epoch *self) {
+  epoch_moves(self, HV_EPOCH_LOOKING);
+  self->until_us = HV_EPOCH_NONE;
+  self->has_looked = self->has_heard = 0;
+}
+
 static void has_state(hv_epoch *self, const epoch_event *e) {
   uint64_t took_us = e->now_us - self->begun_load_us;
   self->load_us = took_us < self->load_us ? took_us : self->load_us;
-  if (self->lineage.is_known && !hv_mark_equal(&self->lineage.mark, &self->coming_mark))
-    hv_epoch_ledger_kept_given_up(&self->ledger);
-  hv_lineage_restart(&self->lineage, &self->coming_mark);
+  if (self->gives_up)
+    hv_epoch_ledger_kept_given_up(self->ledger);
+  hv_lineage_restart(self->lineage, self->has_coming_mark ? &self->coming_mark : NULL);
   self->is_unfit = 0;
   self->doubts = self->failures = 0;
   self->wrong_since_us = HV_EPOCH_NONE;
@@ -135,12 +146,28 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   epoch_counts(self, self->coming, e->now_us);
   self->made = HV_EPOCH_NONE; /* as it was settled here */
   self->wanted = 0;
-  enters(self, e);
+  self->is_asked = 0;
+  epoch_tell(self, HV_EPOCH_SAYS_LOADED);
+  if (self->has_begun || self->is_here)
+    enters(self, e);
+  else
+    looks_again(self);
 }
 
 /* Rule 13. */
 static void has_failed(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
+  int is_asked = self->is_asked;
+  self->is_asked = 0;
+  epoch_tell(self, HV_EPOCH_SAYS_RESTS);
+  if (is_asked && !self->has_begun) {
+    looks_again(self);
+    return;
+  }
+  if (is_asked && !epoch_is_unusable(self) && !epoch_lacks_state(self, f->epoch)) {
+    enters(self, e); /* nobody has another one, and the program wants to train on */
+    return;
+  }
   epoch_moves(self, HV_EPOCH_RESTING);
   self->until_us = e->now_us + epoch_doubled(HV_EPOCH_REST_US, self->failures++, HV_EPOCH_MOST_REST_US);
   if (!epoch_is_unusable(self)) {
@@ -167,6 +194,8 @@ void epoch_has_loaded(hv_epoch *self, const epoch_event *e) {
   }
   self->coming = e->epoch;
   self->coming_mark = e->mark;
+  self->has_coming_mark = e->has_mark;
+  self->gives_up = self->ledger->kept && !(e->has_mark && hv_mark_equal(&self->lineage->mark, &e->mark));
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_ADOPT, e->epoch);
 }
 
@@ -181,7 +210,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
   if (e->now_us < self->until_us)
     return;
   if (epoch_is_unusable(self) && !f->n_peers) { /* nobody else has another one */
-    self->lineage.is_wrong = 0;
+    self->lineage->is_wrong = 0;
     self->is_unfit = 0;
   }
   if (epoch_is_unusable(self) || (f->n_peers && f->epoch > self->told && epoch_lacks_state(self, f->epoch)))
@@ -198,13 +227,13 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
 static void begins(hv_epoch *self, const epoch_event *e) {
   enters(self, e);
   if (epoch_holds_replica(self))
-    hv_epoch_ledger_counted(&self->ledger, self->held);
+    hv_epoch_ledger_counted(self->ledger, self->held);
   self->held = 0;
 }
 
 static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {
   self->wanted = least;
-  hv_epoch_ledger_behind(&self->ledger, self->held);
+  hv_epoch_ledger_behind(self->ledger, self->held);
   self->held = 0;
   epoch_comes(self, e);
 }
@@ -218,6 +247,14 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
     self->until_us = e->now_us + HV_EPOCH_MOST_SWARM_US;
   int answered = e->fetched > 0;
   if (!answered && e->now_us < self->until_us)
+    return;
+  if (!self->has_heard) {
+    self->has_heard = 1;
+    if (!answered)
+      epoch_tell(self, HV_EPOCH_SAYS_SILENT);
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_MEET, 0);
+  }
+  if (self->end.acting[HV_EPOCH_NOW])
     return;
   if (!epoch_holds_replica(self) || !answered || self->config.begins_run) {
     begins(self, e);

@@ -17,9 +17,10 @@ static uint64_t number_of(const hv_epoch *self, hv_epoch_which which, uint64_t e
 }
 
 /* left_us: until the group is needed (rule 6). */
-static void begins_seek(hv_epoch *self, hv_epoch_which which, uint64_t epoch, uint64_t left_us) {
+static void begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which, uint64_t epoch, uint64_t left_us) {
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_SEEK);
   order->which = which;
+  order->lane = lane;
   order->epoch = number_of(self, which, epoch);
   order->wait_us = left_us + self->config.matchmaking_us;
   order->timeout_us = left_us + self->config.averaging_us + HV_EPOCH_SLACK_US;
@@ -34,16 +35,17 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
   epoch_cancel(self);
   self->sought = self->told;
   if (epoch_averages_gradients(self))
-    begins_seek(self, HV_EPOCH_GRADIENTS, self->told, left_us);
+    begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, self->told, left_us);
   if (hv_epoch_averages_state_at(&self->config.options, self->told + 1))
-    begins_seek(self, HV_EPOCH_REPLICA_STATE, self->told, left_us);
+    begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_REPLICA_STATE, self->told, left_us);
 }
 
 static int begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which) {
   if (!self->seeking[which])
-    begins_seek(self, which, self->end.epoch, 0);
+    begins_seek(self, lane, which, self->end.epoch, 0);
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_TRIGGER);
   order->which = which;
+  order->lane = lane;
   order->samples = self->end.samples;
   self->end.rounding[lane] = 1 + (int)which;
   return 1;
@@ -61,13 +63,10 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);
   if (r->alone)
     epoch_cancel(self);
-  r->samples = self->ledger.sums;
-  if (epoch_holds_replica(self) && epoch_averages_gradients(self)) {
-    r->samples = hv_epoch_ledger_taken(&self->ledger);
-    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
-    return;
-  }
-  advances(self, HV_EPOCH_NOW, e);
+  r->samples = self->ledger->sums;
+  if (epoch_holds_replica(self) && epoch_averages_gradients(self))
+    r->samples = hv_epoch_ledger_taken(self->ledger);
+  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
 }
 
 static void counts(hv_epoch *self, const epoch_event *e) {
@@ -78,21 +77,26 @@ static void counts(hv_epoch *self, const epoch_event *e) {
 }
 
 /* The mark moves with the step: by the average's stamp, or by this peer's name (lineage, rules 2 and 3). */
-static void has_stepped(hv_epoch *self) {
+static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts) {
   hv_epoch_run *r = &self->end;
+  r->stepped = 1;
   if (!r->averaged)
-    hv_epoch_ledger_stepped(&self->ledger);
-  if (!self->lineage.is_kept)
+    hv_epoch_ledger_stepped(self->ledger);
+  if (!self->lineage->is_kept)
     return;
+  if (facts->setup.size)
+    hv_lineage_set_up(self->lineage, self->config.env, facts->setup);
   if (r->averaged)
-    hv_lineage_stepped(&self->lineage, self->config.env, &r->stamp, 1, NULL, 0, self->config.target);
+    hv_lineage_stepped(self->lineage, self->config.env, facts->n_stamps ? facts->stamps : &r->stamp,
+                       facts->n_stamps ? facts->n_stamps : 1, facts->frozen, facts->n_frozen, self->config.target);
   else
-    hv_lineage_stepped_alone(&self->lineage, self->config.env, &self->config.me, r->epoch, r->samples);
+    hv_lineage_stepped_alone(self->lineage, self->config.env, &self->config.me, r->epoch, r->samples);
 }
 
 static int steps(hv_epoch *self, hv_epoch_lane lane) {
   if (!self->end.averaged && !self->end.samples) { /* it has counted the epoch, and has nothing for it */
-    has_stepped(self);
+    epoch_tell(self, HV_EPOCH_SAYS_NO_STEP);
+    has_stepped(self, &(hv_epoch_step_facts){0});
     return 0;
   }
   epoch_act(self, lane, HV_EPOCH_STEP, self->end.samples);
@@ -137,9 +141,10 @@ static int does(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch
 /* The state as the epoch left it: where it is the swarm's, joiners may have it (rules 8 and 14). */
 static void settles(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int divided = !r->alone && !r->state_averaged && !epoch_averages_gradients(self);
+  int divided = !r->alone && !r->state_averaged && (self->config.differs || !epoch_averages_gradients(self));
   self->sought = self->sought == r->epoch ? HV_EPOCH_NONE : self->sought;
   epoch_reached(self);
+  epoch_tell(self, HV_EPOCH_SAYS_SETTLED);
   if (epoch_holds_replica(self) && epoch_is_unusable(self)) {
     epoch_comes(self, e);
     return;
@@ -156,8 +161,11 @@ static void now_is_over(hv_epoch *self, const epoch_event *e) {
     return;
   }
   epoch_moves(self, HV_EPOCH_GATHERING);
+  epoch_tell(self, HV_EPOCH_SAYS_ENDED);
   if (r->plan.n_late) {
     self->late = HV_EPOCH_LATE_WORKS;
+    if (takes_ahead(r) && r->averaged && !r->meets_another && !self->config.differs && !epoch_is_unusable(self))
+      self->made = r->epoch + 1; /* an average changes nothing any more, so a long one need not be waited for */
     advances(self, HV_EPOCH_LATE, e);
   } else
     settles(self, e);
@@ -205,22 +213,22 @@ void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const 
   if (action == HV_EPOCH_APPLY && lane == HV_EPOCH_NOW && self->late == HV_EPOCH_LATE_TO_TAKE) {
     self->late = HV_EPOCH_LATE_IDLE;
     settles(self, e);
-    self->goes_on = self->end.acting[HV_EPOCH_NOW] != 0; /* a copy of the state comes first */
-    if (!self->goes_on && !epoch_is_aside(self))
+    self->goes_on = !self->only_takes && self->end.acting[HV_EPOCH_NOW] != 0; /* a copy of the state comes first */
+    if (!self->goes_on && !self->only_takes && !epoch_is_aside(self))
       epoch_goes_on(self, e); /* rule 2: by this event's reading */
     return;
   }
   if (action == HV_EPOCH_STEP)
-    has_stepped(self);
-  if (action == HV_EPOCH_PREPARE && e->ok <= 0) { /* not finite: it takes the others' average */
-    hv_epoch_ledger_not_finite(&self->ledger);
+    has_stepped(self, &e->step);
+  if (action == HV_EPOCH_PREPARE && e->ok <= 0 && r->samples) { /* not finite: it takes the others' average */
+    hv_epoch_ledger_not_finite(self->ledger);
     r->samples = 0;
   }
   if (action == HV_EPOCH_TAKE) {
     r->taken = e->ok > 0 ? TAKEN : NOTHING;
     if (e->ok < 0) {
       self->is_unfit = 1;
-      hv_lineage_is_left(&self->lineage);
+      hv_lineage_is_left(self->lineage);
     }
     if (!takes_ahead(r))
       r->at[lane]--; /* to AVERAGE_STATE again */
@@ -236,11 +244,27 @@ void epoch_end_goes_on(hv_epoch *self, const epoch_event *e) {
 
 /* ---- rounds ---- */
 
+void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane) {
+  hv_epoch_run *r = &self->end;
+  int ends = lane == HV_EPOCH_LATE || self->state == HV_EPOCH_ENDING || self->late == HV_EPOCH_LATE_TO_TAKE;
+  if (!ends)
+    return;
+  epoch_cancel(self);
+  hv_epoch_ledger_broken(self->ledger);
+  if (!r->stepped)
+    self->told = r->epoch;
+  self->late = HV_EPOCH_LATE_IDLE;
+  self->goes_on = self->only_takes = 0;
+  if (self->state == HV_EPOCH_ENDING)
+    epoch_moves(self, HV_EPOCH_GATHERING);
+  epoch_wake(self, 0);
+}
+
 static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   epoch_tell(self, HV_EPOCH_SAYS_LEFT_OUT);
-  hv_epoch_ledger_over(&self->ledger, HV_EPOCH_LEFT_OUT, 0);
-  hv_lineage_is_left(&self->lineage);
+  hv_epoch_ledger_over(self->ledger, HV_EPOCH_LEFT_OUT, 0);
+  hv_lineage_is_left(self->lineage);
   self->wanted = r->epoch + 1;
   self->told = r->epoch;
   epoch_cancel(self);
@@ -253,14 +277,14 @@ static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e
 static void judges(hv_epoch *self, const epoch_event *e) {
   hv_lineage_view view = hv_lineage_view_of(e->members, e->n_members);
   self->end.meets_another = view.any && view.n_right < view.n_words;
-  if (!epoch_holds_replica(self) || !self->lineage.is_kept)
+  if (!epoch_holds_replica(self) || !self->lineage->is_kept)
     return;
   if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me)) {
     self->wanted_offer = self->end.epoch + 1;
     epoch_order(self, HV_EPOCH_GIVE)->epoch = self->end.epoch + 1;
   }
-  if (hv_lineage_judge(&self->lineage, &view))
-    hv_epoch_ledger_kept_settled(&self->ledger);
+  if (hv_lineage_judge(self->lineage, &view))
+    hv_epoch_ledger_kept_settled(self->ledger);
   else
     epoch_tell(self, HV_EPOCH_SAYS_WRONG);
 }
@@ -272,7 +296,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   if (!epoch_holds_replica(self)) /* it must not be ahead of those who are still in this epoch: they would be left out */
     has_samples = e->figures->epoch > r->epoch;
   hv_epoch_outcome outcome = e->outcome;
-  if (outcome == HV_EPOCH_NOBODY && e->n_members && self->loads && self->lineage.is_kept)
+  if (outcome == HV_EPOCH_NOBODY && e->n_members && self->loads && self->lineage->is_kept)
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
   if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
     is_left_out(self, lane, e);
@@ -283,15 +307,15 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     r->averaged = 1;
     r->stamp = e->stamp;
     self->loads = 0;
-    hv_epoch_ledger_cut(&self->ledger, self->config.target);
-    hv_epoch_ledger_over(&self->ledger, outcome, e->share);
+    hv_epoch_ledger_cut(self->ledger, self->config.target);
+    hv_epoch_ledger_over(self->ledger, outcome, e->share);
     judges(self, e);
     self->has_met = 1;
   } else if (r->nobody && !has_samples) {
     stays(self);
     return;
   } else if (epoch_holds_replica(self)) {
-    hv_epoch_ledger_over(&self->ledger, outcome, 0);
+    hv_epoch_ledger_over(self->ledger, outcome, 0);
     epoch_tell(self, HV_EPOCH_SAYS_OWN_STEP);
   }
   if (!r->acting[lane])
@@ -302,9 +326,9 @@ static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event 
   hv_epoch_run *r = &self->end;
   r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
   if (r->state_averaged && !epoch_averages_gradients(self))
-    hv_epoch_ledger_kept_settled(&self->ledger);
+    hv_epoch_ledger_kept_settled(self->ledger);
   if (r->state_averaged && !e->ok) /* not all that was averaged was this replica (lineage, rule 5) */
-    hv_lineage_averaged(&self->lineage, self->config.env, e->stamp);
+    hv_lineage_averaged(self->lineage, self->config.env, e->stamp);
   if (!r->acting[lane])
     advances(self, lane, e);
 }
@@ -328,7 +352,7 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
 
 /* The work under way is of no use any more: it begins nothing, and its samples are lost (rule 11). */
 void epoch_voids(hv_epoch *self) {
-  hv_epoch_ledger_dropped(&self->ledger);
+  hv_epoch_ledger_dropped(self->ledger);
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
     if (self->end.rounding[lane]) {
       epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(self->end.rounding[lane] - 1);

@@ -14,7 +14,7 @@ typedef hv_epoch_event epoch_event;
 /* epoch.c */
 void epoch_moves(hv_epoch *self, hv_epoch_state to);
 hv_epoch_order *epoch_order(hv_epoch *self, hv_epoch_order_kind kind);
-void epoch_tell(hv_epoch *self, hv_epoch_notice notice);
+hv_epoch_order *epoch_tell(hv_epoch *self, hv_epoch_notice notice);
 void epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n);
 void epoch_wake(hv_epoch *self, int ask);
 void epoch_reached(hv_epoch *self);
@@ -38,6 +38,7 @@ void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const 
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
 int epoch_takes(hv_epoch *self); /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
+void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
 void epoch_void_ends(hv_epoch *self);
 
 /* epoch_come.c */

@@ -78,10 +78,10 @@ class StateExchange:
         )
 
     def _give_state(
-        self: "DecentralizedAverager", node: Any, epoch: int, hubs: Tuple[str, ...] = (), ticket: bytes = b""
+        self: "DecentralizedAverager", node: Any, epoch: int, made: Any, hubs: Tuple[str, ...] = (), ticket: bytes = b""
     ) -> "Future[None]":
-        """Gives the result of get_current_state() to hubs, as StateSharing.give() does."""
-        (metadata, tensors, infos), sharing = self._make_state(), self._shared()
+        """Gives the result of _make_state() to hubs, as StateSharing.give() does."""
+        (metadata, tensors, infos), sharing = made, self._shared()
         image = sharing.image(epoch, tensors, metadata, infos, self._n_own)
         return sharing.give(node, image, self._state_lineage(), hubs, ticket)
 

@@ -145,29 +145,21 @@ class LeadOptimizer(Optimizer):
         self._conclude(stop)
 
     def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
-        if self.grad_averager is None:
-            return self._takes_gradient(batch_size, grad_scaler)
-        mine = not self._skips and super()._takes_batch(batch_size, grad_scaler)
-        if not (mine or self._skips):  # an overflow here; what the others have summed up stays
-            self.ledger.overflowed(batch_size, self.ledger.samples.sums - self._pending)
+        if self._skips:
+            return True
+        if self.grad_averager is not None:
+            return super()._takes_batch(batch_size, grad_scaler)
+        if grad_scaler is not None and not self.skip_overflown_batch(grad_scaler):
+            return False
+        self._sums.accumulate_grads_(batch_size)
         return True
 
-    def _takes_gradient(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
-        """With local updates: steps with the mean gradient of the ranks' batches."""
-        mine = not self._skips and (grad_scaler is None or self.skip_overflown_batch(grad_scaler))
-        if mine:
-            self._sums.accumulate_grads_(batch_size)
-            self.ledger.samples.counted(batch_size)
-        elif not self._skips:
-            self.ledger.overflowed(batch_size, 0)
-        if not (mine or self._pending):
-            return True
-        self._gather_sums()
+    def take_local_gradients(self) -> None:
+        """With local updates: .grad becomes the mean gradient of the ranks' batches."""
+        self.gather_sums()
         self._local_samples += self._sums.local_samples_accumulated
         self._sums.write_mean()
         self._sums.reset_accumulated_grads_()
-        self._step_locally()
-        return True
 
     def skip_overflown_batch(self, grad_scaler: GradScaler) -> bool:
         """True if the gradients of this rank are finite. If they are not, they count for nothing.
@@ -181,7 +173,8 @@ class LeadOptimizer(Optimizer):
         finally:
             self._pending = pending
 
-    def _gather_sums(self) -> None:
+    def gather_sums(self) -> None:
+        """The sums of the other ranks are added to this rank's."""
         if not self._pending:
             return
         unit, on = self._sums.unit or 1.0, self._sums.device_type
@@ -190,8 +183,9 @@ class LeadOptimizer(Optimizer):
         self._sums.take_over(self._pending, unit, touched)
         self._pending = 0
 
-    def _drop_sums(self, epoch: int) -> None:
-        super()._drop_sums(epoch)
+    def drop_sums(self) -> None:
+        """Forgets what all ranks have summed up."""
+        super().drop_sums()
         self._drop_others()
 
     def _drop_others(self) -> None:

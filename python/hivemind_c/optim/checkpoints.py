@@ -51,7 +51,7 @@ class Checkpoints:
             if self.parameters.offload and "parameters" in more:
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
-            self.local_epoch, self.loaded = int(more.get("local_epoch", old_epoch or 0)), False
+            self.loaded = False
             self.buffers.forget()
-            self.offers.restored(self.local_epoch)
             self.lineage.restart()
+            self.local_epoch = int(more.get("local_epoch", old_epoch or 0))

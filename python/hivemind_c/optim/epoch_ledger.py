@@ -10,6 +10,7 @@ import _hivemind_c
 
 from hivemind_c.optim.clock_check import ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
+from hivemind_c.optim.epoch_end import EpochEnd
 from hivemind_c.optim.epoch_judge import EpochJudge, Situation
 from hivemind_c.optim.epoch_notes import EpochNotes
 from hivemind_c.optim.epoch_record import EpochRecord
@@ -17,7 +18,6 @@ from hivemind_c.optim.timeout_check import TimeoutCheck
 
 if TYPE_CHECKING:
     from hivemind_c.optim.optimizer import Optimizer
-    from hivemind_c.optim.transition import Transition
 
 logger = logging.getLogger("hivemind_c.optim")
 OnEpoch = Callable[[EpochRecord], Any]
@@ -69,37 +69,24 @@ class EpochLedger:
         self._closed_epoch: Optional[int] = None  # the latest that has ended
         self._ready: Deque[EpochRecord] = deque()
 
-    def overflowed(self, samples: int, summed: int) -> None:
-        """Notes that a gradient overflowed.
-
-        Args:
-            samples: Samples of its batch.
-            summed: Samples that are lost with it if the sums are in .grad.
-        """
-        with_it = summed if self._optimizer.reuse_grad_buffers else 0
-        self.notes.lose(*self.samples.overflow(samples, with_it))
-
     # ---- the end of an epoch ----
 
-    def end(self, transition: "Transition", settled: bool) -> None:
-        """Ends the epoch of a transition.
+    def end(self, end: EpochEnd) -> None:
+        """Ends an epoch, on which the late lane may still work.
 
         Args:
-            transition: The Transition.
-            settled: True if nothing of it is left to the background.
+            end: Its end.
         """
-        self._close(transition.epoch, transition, transition.swarm_samples)
-        if settled:
-            self.settle(transition)
+        self._close(end.epoch, end, end.swarm_samples)
 
-    def settle(self, transition: "Transition") -> None:
-        """Completes the record of a transition, whose background job is over.
+    def settle(self, end: EpochEnd) -> None:
+        """Completes the record of an epoch's end, which is over.
 
         Args:
-            transition: The Transition.
+            end: The end.
         """
         closed = self._settling
-        if closed is None or closed.notes is not transition.notes:
+        if closed is None or closed.notes is not end.notes:
             return
         self._complete()
 
@@ -114,14 +101,6 @@ class EpochLedger:
             return
         self._close(epoch, _CaughtUp(was_left_out), self._optimizer.target_batch_size)
         self._complete()
-
-    def drop(self) -> None:
-        """Completes a record whose background job is over, and was dropped because a state is loaded."""
-        closed = self._settling
-        lost = (self.notes if closed is None else closed.notes).lose(*self.samples.dropped())
-        if closed is not None:
-            closed.ended.samples -= lost
-        self.abandon()
 
     def abandon(self) -> None:
         """Completes a record whose background job is over: it has failed, or was dropped."""

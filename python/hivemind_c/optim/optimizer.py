@@ -11,34 +11,31 @@ from hivemind_c import _notebook, _stderr
 from hivemind_c._record import Recorder
 from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
-from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.options import limit
 from hivemind_c.optim import legacy_arguments, options
-from hivemind_c.optim.belief import Belief
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
-from hivemind_c.optim.company import CHOICES, Company
+from hivemind_c.optim.company import CHOICES
+from hivemind_c.optim.driver import Driver
+from hivemind_c.optim.epoch_end import EpochEnd
 from hivemind_c.optim.epoch_ledger import EpochLedger, OnEpoch
 from hivemind_c.optim.epoch_record import EpochRecord
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
-from hivemind_c.optim.group_search import GroupSearch
-from hivemind_c.optim.membership import Membership
-from hivemind_c.optim.progress_tracker import STANDINGS, Figures
 from hivemind_c.optim.reporter import MetricReports, Reporter
-from hivemind_c.optim.schedule import Action, Schedule
+from hivemind_c.optim.schedule import Schedule
+from hivemind_c.optim.setup import ConfigMismatchError
 from hivemind_c.optim.setup_watch import SetupWatch
 from hivemind_c.optim.torch_interface import TorchInterface, hooked_if_watched
-from hivemind_c.optim.transition import Transition
 
 logger = logging.getLogger("hivemind_c.optim")
 
 GradHook = Callable[[List[torch.Tensor]], None]
 
 
-class Optimizer(TorchInterface, MetricReports, Membership):
+class Optimizer(TorchInterface, MetricReports):
     """Trains one model with a swarm: steps when all peers together have gathered target_batch_size samples.
 
     Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
@@ -137,7 +134,7 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)
         options.check_norm(max_grad_norm)
-        company = Company(dht, self.run_id, options.choice(when_alone, "when_alone", CHOICES))
+        options.choice(when_alone, "when_alone", CHOICES)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
             is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
@@ -179,10 +176,11 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         )
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
-        self.group_search, self.ledger, self.setups = GroupSearch(self), EpochLedger(self), SetupWatch(self)
-        self.belief, self.company = Belief(self.tracker, self.state_averager), company
-        self._local_samples, self._joined, self._metric = 0, False, []
+        self.ledger, self.setups = EpochLedger(self), SetupWatch(self)
+        self._local_samples, self._metric = 0, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
+        self.driver = Driver(self, when_alone)
+        self.state_averager.count_by(self.driver)
         self._init_as_torch()
         _notebook.made_here(self)
 
@@ -229,14 +227,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             self.report_loss(loss)
         elif given and self.grad_averager is not None:
             self.grad_averager.sizes_vary(batch_size)
-        self.state_averager.background.take()
-        if self._joined:
-            self._take_step(batch_size, grad_scaler)
-        else:
-            # what the first batch took nobody measured: it tells nothing of this peer's speed
-            with self.tracker.pause_updates():
-                self._join()
-                self._take_step(batch_size, grad_scaler)
+        self.driver.take()
+        self._take_step(batch_size, grad_scaler)
         self.ledger.deliver()
         return loss
 
@@ -250,30 +242,53 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             self.grad_averager.expect_batch(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
-        if self._must_load():
-            self.ledger.notes.lose(*self.ledger.samples.behind(batch_size))
+        self.begin()
+        if self.driver.machine.counts_batches:
+            counts = self.auxiliary or self._takes_batch(batch_size, grad_scaler)
+            if not counts:
+                self.driver.overflow(batch_size, self.reuse_grad_buffers)
+            self.driver.batch(batch_size if counts else 0)
+        else:
             if grad_scaler is not None and not self.auxiliary:
                 # the batch counts for nothing, but the scaler's update() asks whether it was looked at
                 self._are_grads_finite(grad_scaler)
-            if self.catch_up():
-                self._look_around()  # the others may be about to average
+            if self.reuse_grad_buffers:  # it lies in .grad with the sums
+                self.drop_sums()
+            self.driver.batch(batch_size)
+        self._forecast.update(self.tracker.figures())
+
+    def begin(self) -> None:
+        """Finds the swarm, before the first batch counts. The first step() does it, too."""
+        if self.driver.machine.state != "LOOKING":
             return
-        self._enter()
-        self._follow_epoch()
-        if self.grad_averager is not None:
-            self.state_averager.offers.offer_if_overdue(self.local_epoch)
-        if not self.auxiliary:
-            if self._takes_batch(batch_size, grad_scaler):
-                self.tracker.report_local_progress(self.local_epoch, self.local_samples)
-            else:
-                self.ledger.overflowed(batch_size, self.ledger.samples.sums)
-        self._look_around()
+        if _notebook.cell() is not None:
+            _notebook.drop_unused(lambda other: getattr(other, "run_id", None) == self.run_id)
+            # without the peer of an earlier cell, which may have left since this one was made
+            self.tracker.fetch_global_progress()
+        self.driver.batch(0)
+
+    def meet(self) -> None:
+        """Compares this peer with the swarm that it has found. Raises ConfigMismatchError if it must not train."""
+        self.check_setup()
+        self.record("join", **self.driver.notices.seen())
+        self.reporter.start()
+
+    def check_setup(self) -> None:
+        """Asks the peers of the run whether this one is set up like them. The first step() asks too.
+
+        Raises ConfigMismatchError if others are there and none is set up alike, unless config_mismatch is "warn".
+        """
+        self.setups.check()
+        self.setups.present()
 
     def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
         """Adds the batch up. False: an overflow, so it counts for nothing."""
         if grad_scaler is not None and not self.skip_overflown_batch(grad_scaler):
             return False
-        self._count_batch(batch_size)
+        if self.grad_averager is not None:
+            self.grad_averager.accumulate_grads_(batch_size)
+        else:
+            self._local_samples += batch_size
         return True
 
     def _checked_batch_size(self, batch_size: Optional[int]) -> int:
@@ -293,27 +308,6 @@ class Optimizer(TorchInterface, MetricReports, Membership):
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
         return batch_size
-
-    def _count_batch(self, batch_size: int) -> None:
-        if self.grad_averager is not None:
-            self.grad_averager.accumulate_grads_(batch_size)
-        self.ledger.samples.counted(batch_size)
-        if self.grad_averager is None:
-            self._local_samples += batch_size
-            self._step_locally()
-
-    def _step_locally(self) -> None:
-        averager, late = self.state_averager, Action.LOCAL_STEP in self.schedule.batch().background
-        with self.ledger.clock.enter("stepping"):
-            if late:
-                averager.background.take(wait=True)
-            averager.parameters.lend_gradients()
-            self.clip_averaged_gradients()
-            if late:
-                averager.background.start(averager.step_optimizer, averager.update_model)
-                return
-            averager.step_optimizer()
-            averager.parameters.push()
 
     @property
     def local_samples(self) -> int:
@@ -336,7 +330,6 @@ class Optimizer(TorchInterface, MetricReports, Membership):
                 self.local_samples,
             )
             self.grad_averager.reset_accumulated_grads_()
-            self.tracker.report_local_progress(self.local_epoch, 0)
         return False
 
     def _are_grads_finite(self, grad_scaler: GradScaler) -> bool:
@@ -367,36 +360,64 @@ class Optimizer(TorchInterface, MetricReports, Membership):
             self.averaged_grad_hook(parameters)
         return norm
 
-    # ---- epochs ----
+    # ---- what an epoch's end is made of ----
 
-    def _look_around(self) -> None:
-        """Looks for a group when the end of an epoch is near, and ends it when it is there."""
-        now = self.tracker.figures()
-        self._forecast.update(now)
-        near, there = self._verdict(now)
-        if near and now.peers > 1 and self._forms_groups(now):
-            self.group_search.prepare()
-        if there:
-            self._end_epoch()
+    def take_local_gradients(self) -> None:
+        """Overridden where several processes are one peer (inside/lead.py): .grad becomes their mean gradient."""
 
-    def _end_epoch(self) -> None:
-        with self.ledger.clock.enter("waiting"):
-            self.state_averager.background.take(wait=True)
-        if self.missed:  # the epoch before was made without this peer
-            self.catch_up()
-            return
-        now = self.tracker.figures()  # peers may have gone during the wait, and their samples with them
-        if not self._verdict(now)[1]:
-            return
-        next_epoch, alone = self.local_epoch + 1, now.peers <= 1
-        if alone:
-            self.group_search.cancel()
-        self._compare_setup()
-        self.record("end", **self._seen(), alone=alone)
-        with self.ledger.clock.enter("stepping"):
-            self._gather_sums()
-            Transition(self, next_epoch, alone).run(self.schedule.epoch(next_epoch, alone))
+    def gather_sums(self) -> None:
+        """Overridden where several processes are one peer (inside/lead.py): their sums become this one's."""
+
+    def drop_sums(self) -> None:
+        """Forgets what this peer has summed up."""
+        if self.grad_averager is not None:
+            self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0
+
+    def compare_setup(self) -> bool:
+        """At the end of an epoch: has this peer's setup changed, and did others begin with another one?
+
+        Returns True if the group that was to average the state is of no use, because its members step differently.
+        Gradients were computed before the change, so their group remains.
+        """
+        changed = self.setups.renew()
+        try:
+            self.setups.check_again()
+        except ConfigMismatchError:
+            self.tracker.withdraw()
+            raise
+        return changed
+
+    def has_ended(self, end: EpochEnd) -> None:
+        """Takes the end of an epoch into the records; the late lane may still work on it.
+
+        Args:
+            end: The end.
+        """
+        self._local_samples = 0
+        self.ledger.end(end)
+
+    def load_state_from_peers(self, epoch_least: Optional[int] = None, **kwargs: Any) -> bool:
+        """Replaces model, optimizer, scheduler and epoch by the state of the swarm. False: there is none.
+
+        Without a state they stay as they were. Samples of this epoch and unfinished background work are dropped either
+        way.
+
+        Args:
+            epoch_least: Oldest epoch whose state is accepted. None: that of the swarm.
+            **kwargs: Arguments of TrainingStateAverager.load_state_from_peers.
+        """
+        self.state_averager.check_load(**kwargs)
+        return self.driver.load(max(self.local_epoch, self.tracker.global_epoch) if epoch_least is None else epoch_least)
+
+    def is_synchronized_with_peers(self) -> bool:
+        """True if this peer is in the epoch of the swarm, or at its very end."""
+        return self.driver.machine.state in ("GATHERING", "ENDING") and self.tracker.standing != "behind"
+
+    @property
+    def waits_for_company(self) -> bool:
+        """True while no epoch ends because no other peer trains (when_alone)."""
+        return self.driver.machine.waits_for_company
 
     @property
     def record(self) -> Recorder:
@@ -421,12 +442,12 @@ class Optimizer(TorchInterface, MetricReports, Membership):
     @property
     def scheduled_grads(self) -> Any:
         """The control of the gradient averaging for which a group is looked for, or None."""
-        return self.group_search.controls[0]
+        return self.driver.controls[0]
 
     @property
     def scheduled_state(self) -> Any:
         """The control of the state averaging for which a group is looked for, or None."""
-        return self.group_search.controls[1]
+        return self.driver.controls[1]
 
     @property
     def status_loglevel(self) -> int:
@@ -488,9 +509,8 @@ class Optimizer(TorchInterface, MetricReports, Membership):
 
         The result of background work reaches the model if it comes within shutdown_timeout.
         """
-        self.state_averager.background.end(self.shutdown_timeout)
+        self.driver.leave(self.shutdown_timeout)
         self.ledger.deliver_last()
-        self.group_search.cancel()
         self.reporter.shutdown()
         self.tracker.shutdown()
         self.state_averager.shutdown()

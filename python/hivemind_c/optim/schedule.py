@@ -61,25 +61,26 @@ class Schedule:
         every = self.average_state_every
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"average_state_every must be a number of epochs, 1 or more, not {every!r}")
-        assert self._core is not None  # which checks the options
+        assert self.core is not None  # which checks the options
 
     @functools.cached_property
-    def _core(self) -> _hivemind_c.EpochPlan:
+    def core(self) -> _hivemind_c.EpochPlan:
+        """The options as the core has them."""
         return _hivemind_c.EpochPlan(**dataclasses.asdict(self))
 
     def averages_state_at(self, epoch: int) -> bool:
         """Whether state is averaged when `epoch` begins."""
-        return self._core.averages_state_at(epoch)
+        return self.core.averages_state_at(epoch)
 
     def state_epoch(self, epoch: int) -> int:
         """The latest epoch, up to the given epoch, at whose beginning peers have equal states: with local updates they
         have averaged then."""
-        return self._core.state_epoch(epoch)
+        return self.core.state_epoch(epoch)
 
     def batch(self) -> Plan:
         """A step() that ends no epoch."""
-        return _plan(self._core.batch())
+        return _plan(self.core.batch())
 
     def epoch(self, next_epoch: int, alone: bool) -> Plan:
         """What a step() that ends an epoch does after batch()."""
-        return _plan(self._core.end(next_epoch, alone))
+        return _plan(self.core.end(next_epoch, alone))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import _hivemind_c
@@ -43,6 +42,21 @@ LRSchedulerBase = LRScheduler
 TorchOptimizer = torch.optim.Optimizer
 Parameters = Iterable[torch.Tensor]
 ParamGroups = Iterable[Dict[str, Any]]
+
+
+class OwnEpoch:
+    """The epoch of a TrainingStateAverager that no Optimizer has."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another epoch begins.
+
+        Args:
+            epoch: The epoch.
+        """
+        self.epoch = epoch
 
 
 class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, DecentralizedAverager):
@@ -116,7 +130,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
         self.background = Background("hivemind_c optimizer")
         # held while the state is changed or read; the second name is hivemind's
         self.state_lock = self.lock_optimizer = threading.RLock()
-        self.local_epoch = 0
+        self._counter: Any = OwnEpoch()
         self.lineage = Lineage(
             lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer)))
         )
@@ -188,6 +202,23 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
 
     def _roles(self) -> List[TensorRole]:
         return [TensorRole.PARAMETER] * len(self.parameters.main)
+
+    @property
+    def local_epoch(self) -> int:
+        """The epoch of this peer."""
+        return self._counter.epoch
+
+    @local_epoch.setter
+    def local_epoch(self, epoch: int) -> None:
+        self._counter.set_epoch(epoch)
+
+    def count_by(self, counter: Any) -> None:
+        """Lets somebody else count the epochs: an Optimizer's Driver.
+
+        Args:
+            counter: Has `epoch`, and set_epoch(), which is called when another state is there.
+        """
+        self._counter = counter
 
     @property
     def pending_updates(self) -> bool:
@@ -320,11 +351,15 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
                 found.append((tensor, torch.minimum(tensor, averaged.to(tensor.device, tensor.dtype))))
         return found
 
+    def push(self) -> None:
+        """Copies the result of the optimizer into the model. Call it in the thread that trains."""
+        with self.state_lock:
+            self.parameters.push()
+
     def update_model(self) -> None:
         """Copies averages and the result of the optimizer into the model. Call it in the thread that trains."""
         self.apply_averaged_state_()
-        with self.state_lock:
-            self.parameters.push()
+        self.push()
 
     def _live(self) -> Optional[List[Optional[torch.Tensor]]]:
         """What tensors_to_average are averages of; None where the optimizer has not begun that state, and None for all
@@ -466,16 +501,41 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
             timeout: Longest time in seconds to download it. None: no limit.
             epoch_least: Oldest epoch whose state is accepted.
         """
+        self.check_load(wait=wait)
+        self.background.settle()
+        taken = self._take_over_state(self.fetch_state(timeout, epoch_least))
+        if taken:
+            self.background.drop()  # what it made is of the state before
+        return taken
+
+    def check_load(self, wait: bool = True, timeout: Optional[float] = None) -> None:
+        """Raises ValueError for arguments of load_state_from_peers() that do not fit.
+
+        Args:
+            wait: Must be True, because nothing may train while parameters change.
+            timeout: Longest time in seconds to download it. None: no limit.
+        """
         if not wait:
             raise ValueError(
                 "load_state_from_peers does not support wait=False: it changes parameters, so nothing may train "
                 "meanwhile; remove wait=False"
             )
-        self.background.settle()
-        begin = time.monotonic()
-        taken = self.offers.apply_loaded(
-            super().load_state_from_peers(timeout=timeout, epoch_least=epoch_least), time.monotonic() - begin
-        )
-        if taken:
-            self.background.drop()  # what it made is of the state before
-        return taken
+
+    def fetch_state(self, timeout: Optional[float], epoch_least: int) -> Optional[Tuple[Dict[str, Any], List[Any]]]:
+        """Downloads the state that a majority of the swarm offers, and changes nothing. None: there is none.
+
+        Args:
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Oldest epoch whose state is accepted.
+        """
+        return DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)
+
+    def _take_over_state(self, loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
+        """False: it was nothing, or does not fit; then nothing has changed."""
+        try:
+            if loaded is not None:
+                self.set_current_state(*loaded)
+        except ValueError as error:
+            logger.warning("could not load the swarm's state, will retry: %s", error)
+            return False
+        return loaded is not None

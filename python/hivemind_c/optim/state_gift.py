@@ -59,16 +59,17 @@ class StateGift:
         is_asked = asked is not None and asked.done() and asked.exception(0) is None
         return is_asked and epoch >= asked.result(0)
 
-    def give(self, averager: "TrainingStateAverager", epoch: int) -> None:
+    def give(self, averager: "TrainingStateAverager", epoch: int, made: Any) -> None:
         """Gives a copy of the state to the hub that waits for it, in the background.
 
         Args:
             averager: The averager of the state.
             epoch: Number of the epoch whose beginning the state is.
+            made: The copy.
         """
         meeting, self._meeting = self._meeting, None
         expected = (tuple(meeting.hubs), meeting.ticket) if meeting is not None else ()
-        averager._give_state(self._dht._node._started(), epoch, *expected)
+        averager._give_state(self._dht._node._started(), epoch, made, *expected)
         if meeting is None:
             self._asked = None
             self.look()

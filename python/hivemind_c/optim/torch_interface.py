@@ -43,6 +43,8 @@ class TorchInterface(torch.optim.Optimizer):
     state_averager: "TrainingStateAverager"
     grad_averager: Any
     tracker: Any
+    driver: Any
+    ledger: Any
     reuse_grad_buffers: bool
     run_id: str
 
@@ -79,6 +81,7 @@ class TorchInterface(torch.optim.Optimizer):
 
     def state_dict(self) -> Dict[str, Any]:
         """Returns the state_dict of the inner optimizer, with scheduler, epoch and, if offloaded, exact parameters."""
+        self.driver.take(wait=True)
         state_dict = self.state_averager.state_dict()
         if hasattr(self.grad_averager, "state_dict"):
             state_dict["hivemind_c"]["grad_averager"] = self.grad_averager.state_dict()
@@ -90,16 +93,15 @@ class TorchInterface(torch.optim.Optimizer):
         Args:
             state_dict: Result of state_dict().
         """
+        self.driver.hands.settle_local_step()
         self.state_averager.load_state_dict(state_dict)
-        self.ledger.drop()
-        self.ledger.notes.lose(*self.ledger.samples.restored())
+        self.ledger.abandon()
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
             kept = state_dict.get("hivemind_c", {}).get("grad_averager")
             if kept is not None and hasattr(self.grad_averager, "load_state_dict"):
                 self.grad_averager.load_state_dict(kept)
         self._local_samples = 0
-        self._report(0)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients of the model. Samples that were counted stay counted.

@@ -112,10 +112,10 @@ static void checks_machine(room *r, size_t i) {
     swarm_fail(r->run, "n%zu has made a move that the table does not allow, to %s", i, hv_epoch_state_name(e->state));
   if (e->lost_orders)
     swarm_fail(r->run, "n%zu has lost %zu orders", i, e->lost_orders);
-  if (!hv_epoch_ledger_holds(&e->ledger) ||
-      e->ledger.produced + (e->is_here && e->state == HV_EPOCH_LOOKING ? e->held : 0) != p->produced)
+  if (!hv_epoch_ledger_holds(e->ledger) ||
+      e->ledger->produced + (e->is_here && e->state == HV_EPOCH_LOOKING ? e->held : 0) != p->produced)
     swarm_fail(r->run, "n%zu has made %llu samples, and %llu are accounted", i, (unsigned long long)p->produced,
-               (unsigned long long)e->ledger.produced);
+               (unsigned long long)e->ledger->produced);
 }
 
 /* No wait is longer than the table of epoch.h allows, each with a turn's time more. */
@@ -203,8 +203,8 @@ static void sees_moves(room *r, size_t i, uint64_t now) {
   }
   if (e->state != s->state) {
     hv_sim_say(r->run->sim, "n%zu: %s in epoch %llu, made %lld, mark %02x%02x%s", i, hv_epoch_state_name(e->state),
-               (unsigned long long)e->told, (long long)e->made, e->lineage.mark.bytes[0], e->lineage.mark.bytes[1],
-               e->lineage.is_wrong ? " (wrong)" : "");
+               (unsigned long long)e->told, (long long)e->made, e->lineage->mark.bytes[0], e->lineage->mark.bytes[1],
+               e->lineage->is_wrong ? " (wrong)" : "");
     if (s->state == HV_EPOCH_ENDING && e->state == HV_EPOCH_GATHERING && !helps(r, i))
       checks_end(r, i, now - s->since_us);
     int was_out = s->state != HV_EPOCH_GATHERING && s->state != HV_EPOCH_ENDING;
@@ -225,8 +225,8 @@ static void checks_bits(room *r) {
     const pretender *a = &r->seats[i].program;
     for (size_t k = i + 1; k < r->n; k++) {
       const pretender *b = &r->seats[k].program;
-      if (lives(r, k) && !helps(r, k) && pretender_rests(b) && pretender_look(a)->lineage.is_kept &&
-          hv_mark_equal(&pretender_look(a)->lineage.mark, &pretender_look(b)->lineage.mark) &&
+      if (lives(r, k) && !helps(r, k) && pretender_rests(b) && pretender_look(a)->lineage->is_kept &&
+          hv_mark_equal(&pretender_look(a)->lineage->mark, &pretender_look(b)->lineage->mark) &&
           memcmp(a->model, b->model, sizeof a->model) != 0)
         swarm_fail(r->run, "n%zu in epoch %llu and n%zu in %llu have one mark, and other bits", i,
                    (unsigned long long)pretender_look(a)->told, k, (unsigned long long)pretender_look(b)->told);
@@ -244,9 +244,9 @@ static void checks_one_replica(room *r, uint64_t now) {
       most = pretender_look(&r->seats[i].program)->told;
   for (size_t i = 0; i < r->n; i++) {
     const hv_epoch *e = lives(r, i) && !helps(r, i) ? pretender_look(&r->seats[i].program) : NULL;
-    if (!e || !e->lineage.is_kept || !e->has_met || e->told != most || !pretender_rests(&r->seats[i].program))
+    if (!e || !e->lineage->is_kept || !e->has_met || e->told != most || !pretender_rests(&r->seats[i].program))
       continue;
-    differ += one && !hv_mark_equal(&e->lineage.mark, &one->lineage.mark);
+    differ += one && !hv_mark_equal(&e->lineage->mark, &one->lineage->mark);
     one = e;
   }
   if (!differ)

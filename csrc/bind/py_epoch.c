@@ -1,0 +1,620 @@
+/* The machine that decides for a peer of a run (core/epoch/epoch.h); hivemind_c/optim/driver.py is its one user.
+ *
+ * The GIL is its lock. Events go in by the methods; orders come out by next(), a queue for each lane. What is read of the swarm,
+ * and what is reported to it, passes through the Progress, which no event waits for.
+ */
+#include "epoch.h"
+
+#include "core/epoch/result.h"
+#include "net/identity.h"
+
+#include <string.h>
+
+enum { QUEUE = 64, SLICE_US = 20000 };
+enum { DISCARDED = 1, CUT = 2 }; /* the number of an order of lost samples that the log tells of */
+
+/* Of samples that an event has lost: a kind of the binding's own, behind those of the machine. */
+#define ORDER_LOST HV_EPOCH_ORDER_KINDS
+
+typedef struct lane_queue {
+  hv_epoch_order orders[QUEUE];
+  size_t n, first;
+} lane_queue;
+
+typedef struct py_epoch {
+  PyObject_HEAD
+  PyObject *progress, *lineage, *ledger; /* kept */
+  hv_epoch machine;
+  hv_env env; /* that hashes only */
+  lane_queue lanes[HV_EPOCH_LANES];
+  uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
+  int is_reported, is_paused;
+  PyThread_type_lock bell; /* locked; released when the training thread may go on */
+} py_epoch;
+
+static void env_sha256(hv_env *env, hv_span bytes, hv_hash *out) {
+  (void)env;
+  hv_identity_sha256(bytes, out);
+}
+
+static bind_state *state_of(py_epoch *self) {
+  return PyType_GetModuleState(Py_TYPE(self));
+}
+
+static PyObject *type_of(bind_state *state, const char *name) {
+  (void)state;
+  PyObject *module = PyImport_ImportModule("_hivemind_c"), *type = module ? PyObject_GetAttrString(module, name) : NULL;
+  Py_XDECREF(module);
+  return type;
+}
+
+/* -1: an exception is set. */
+static int check_type(bind_state *state, PyObject *object, const char *name) {
+  PyObject *type = type_of(state, name);
+  int is = type ? PyObject_IsInstance(object, type) : -1;
+  Py_XDECREF(type);
+  if (is == 0)
+    PyErr_Format(PyExc_TypeError, "Epoch needs a %s of _hivemind_c", name);
+  return is > 0 ? 0 : -1;
+}
+
+static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  static const char *const names[] = {"progress",   "lineage",     "ledger",    "plan",    "peer_id",
+                                      "target",     "matchmaking", "averaging", "company", "alone",
+                                      "begins_run", "reachable",   "differs",   "epoch",   NULL};
+  bind_state *state = PyType_GetModuleState(type);
+  PyObject *progress, *lineage, *ledger, *plan, *peer;
+  unsigned long long target, epoch;
+  double matchmaking, averaging, alone;
+  int company, begins_run, reachable, differs;
+  hv_epoch_config config = {0};
+  hv_error err = {0};
+  if (!state ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&:Epoch", (char **)names, &progress, &lineage, &ledger, &plan,
+                                   &peer, bind_whole_number, &target, &matchmaking, &averaging, &company, &alone, &begins_run,
+                                   &reachable, &differs, bind_whole_number, &epoch) ||
+      check_type(state, progress, "Progress") < 0 || check_type(state, lineage, "Lineage") < 0 ||
+      check_type(state, ledger, "SampleLedger") < 0 || check_type(state, plan, "EpochPlan") < 0 ||
+      bind_peer(state, peer, &config.me) < 0)
+    return NULL;
+  py_epoch *self = (py_epoch *)PyType_GenericAlloc(type, 0);
+  if (!self)
+    return NULL;
+  self->env = (hv_env){.sha256 = env_sha256};
+  self->bell = PyThread_allocate_lock();
+  if (!self->bell) {
+    Py_DECREF(self);
+    return PyErr_NoMemory();
+  }
+  PyThread_acquire_lock(self->bell, NOWAIT_LOCK);
+  config.options = *bind_plan_options(plan);
+  config.target = target;
+  config.matchmaking_us = (uint64_t)(matchmaking * 1e6);
+  config.averaging_us = (uint64_t)(averaging * 1e6);
+  config.company = (hv_epoch_company)company;
+  config.alone_us = alone < 9e12 ? (uint64_t)(alone * 1e6) : UINT64_MAX / 2;
+  config.begins_run = begins_run;
+  config.reachable = reachable;
+  config.differs = differs;
+  config.epoch = epoch;
+  config.env = &self->env;
+  config.lineage = bind_lineage_of(lineage);
+  config.ledger = bind_ledger_of(ledger);
+  hv_status status = hv_epoch_init(&self->machine, &config, 0, &err);
+  if (status != HV_OK) {
+    Py_DECREF(self);
+    return bind_raise_why(state, status, &err);
+  }
+  self->progress = Py_NewRef(progress);
+  self->lineage = Py_NewRef(lineage);
+  self->ledger = Py_NewRef(ledger);
+  return (PyObject *)self;
+}
+
+static void epoch_finalize(PyObject *object) {
+  py_epoch *self = (py_epoch *)object;
+  if (self->bell)
+    PyThread_free_lock(self->bell);
+  self->bell = NULL;
+  Py_CLEAR(self->progress);
+  Py_CLEAR(self->lineage);
+  Py_CLEAR(self->ledger);
+}
+
+/* The lineage knows the state, which may know this object. */
+static int epoch_traverse(PyObject *object, visitproc visit, void *arg) {
+  py_epoch *self = (py_epoch *)object;
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->progress);
+  Py_VISIT(self->lineage);
+  Py_VISIT(self->ledger);
+  return 0;
+}
+
+/* ---- the swarm: reports and readings ---- */
+
+/* Says how this peer is; more: samples of a batch whose event follows. */
+static void reports(py_epoch *self, hv_hive_progress *progress, uint64_t more) {
+  hv_progress_own own;
+  hv_epoch_report(&self->machine, more, &own);
+  if (own.any)
+    hv_hive_progress_report(progress, own.epoch, own.samples);
+  else if (self->is_reported)
+    hv_hive_progress_withdraw(progress);
+  self->is_reported = own.any;
+}
+
+static void reads(hv_hive_progress *progress, hv_epoch_event *event, hv_progress_figures *f) {
+  hv_hive_progress_state s;
+  hv_hive_progress_read(progress, &s);
+  *f = (hv_progress_figures){.epoch = s.epoch,
+                             .samples = s.samples,
+                             .speed = s.speed,
+                             .n_peers = s.n_peers,
+                             .n_clients = s.n_clients,
+                             .eta_us = s.eta_s < 9e12 ? (uint64_t)(s.eta_s > 0 ? s.eta_s * 1e6 : 0) : HV_PROGRESS_NEVER,
+                             .next_us = s.next_fetch_us,
+                             .standing = (hv_progress_standing)s.standing,
+                             .ready = s.ready,
+                             .match = s.match};
+  event->figures = f;
+  event->fetched = (uint64_t)s.fetched;
+  event->now_us = s.now_us;
+}
+
+/* ---- queues ---- */
+
+static void puts_in(py_epoch *self, hv_epoch_lane lane, const hv_epoch_order *order) {
+  lane_queue *q = &self->lanes[lane];
+  if (q->n < QUEUE)
+    q->orders[(q->first + q->n++) % QUEUE] = *order;
+}
+
+/* By: the lane whose thread has brought the event. It also does what no lane owns. */
+static hv_epoch_lane lane_of(const hv_epoch_order *order, hv_epoch_lane by) {
+  switch (order->kind) {
+  case HV_EPOCH_ACT:
+  case HV_EPOCH_TRIGGER:
+  case HV_EPOCH_SEEK:
+    return order->lane;
+  case HV_EPOCH_LOOK:
+  case HV_EPOCH_LOAD:
+    return HV_EPOCH_NOW;
+  default:
+    return by;
+  }
+}
+
+/* 1: such samples were in flight, so they count in the record of the epoch that ends, or has ended. */
+static int was_in_flight(int why) {
+  return why == HV_EPOCH_LOSS_NOT_FINITE || why == HV_EPOCH_LOSS_CUT || why == HV_EPOCH_LOSS_LATE ||
+         why == HV_EPOCH_LOSS_LEFT_OUT || why == HV_EPOCH_LOSS_DROPPED || why == HV_EPOCH_LOSS_BROKEN;
+}
+
+static void tells_losses(py_epoch *self, hv_epoch_lane by) {
+  const hv_epoch_ledger *ledger = self->machine.ledger;
+  for (int i = 0; i < HV_EPOCH_LOSSES; i++) {
+    uint64_t more = ledger->lost_by[i] - self->lost_by[i];
+    self->lost_by[i] = ledger->lost_by[i];
+    hv_epoch_order order = {.kind = ORDER_LOST, .action = (unsigned)i, .samples = more, .epoch = self->machine.told};
+    order.which = (hv_epoch_which)was_in_flight(i);
+    order.number = i == HV_EPOCH_LOSS_REPLACED || i == HV_EPOCH_LOSS_LEFT_OUT ? DISCARDED : i == HV_EPOCH_LOSS_CUT ? CUT : 0;
+    if (more)
+      puts_in(self, by, &order);
+  }
+}
+
+/* The losses before this event were told by whoever made them. */
+static void forgets_losses(py_epoch *self) {
+  memcpy(self->lost_by, self->machine.ledger->lost_by, sizeof self->lost_by);
+}
+
+/* -1: an exception is set. */
+static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
+  hv_hive_progress *progress = bind_progress_of(self->progress);
+  hv_progress_figures figures;
+  hv_epoch_order order;
+  if (!progress) {
+    bind_raise(state_of(self), HV_FORKED, "cannot use this optimizer: it was made before fork(); use it in the parent process");
+    return -1;
+  }
+  if (event->kind == HV_EPOCH_BATCH && self->machine.state == HV_EPOCH_GATHERING)
+    reports(self, progress, event->samples);
+  reads(progress, event, &figures);
+  forgets_losses(self);
+  hv_epoch_on(&self->machine, event);
+  tells_losses(self, by);
+  while (hv_epoch_next(&self->machine, &order)) {
+    if (order.kind == HV_EPOCH_WAKE) {
+      reports(self, progress, 0);
+      if (order.ask)
+        hv_hive_progress_refresh(progress);
+    } else
+      puts_in(self, lane_of(&order, by), &order);
+  }
+  int is_paused = !hv_epoch_is_free(&self->machine);
+  if (is_paused != self->is_paused)
+    hv_hive_progress_pause(progress, is_paused);
+  self->is_paused = is_paused;
+  PyThread_acquire_lock(self->bell, NOWAIT_LOCK);
+  PyThread_release_lock(self->bell);
+  return 0;
+}
+
+static PyObject *fed(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
+  return feeds(self, event, by) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- events ---- */
+
+static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
+  unsigned long long number;
+  if (!bind_whole_number(samples, &number))
+    return NULL;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
+  unsigned long long samples;
+  int in_place;
+  if (!PyArg_ParseTuple(args, "O&p:overflow", bind_whole_number, &samples, &in_place))
+    return NULL;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_OVERFLOW, .samples = samples, .ok = in_place}, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_pause(PyObject *object, PyObject *ignored) {
+  (void)ignored;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_PAUSE}, HV_EPOCH_NOW);
+}
+
+static int read_lane(PyObject *object, void *out) {
+  long lane = PyLong_AsLong(object);
+  if (lane != HV_EPOCH_NOW && lane != HV_EPOCH_LATE) {
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_ValueError, "a lane is NOW or LATE");
+    return 0;
+  }
+  *(hv_epoch_lane *)out = (hv_epoch_lane)lane;
+  return 1;
+}
+
+static PyObject *epoch_done(PyObject *object, PyObject *args, PyObject *kwargs) {
+  static const char *const names[] = {"lane", "number", "ok", "seconds", "stamps", "frozen", "setup", NULL};
+  py_epoch *self = (py_epoch *)object;
+  hv_epoch_event event = {.kind = HV_EPOCH_DONE};
+  unsigned long long number;
+  double seconds = 0;
+  hv_epoch_lane lane;
+  PyObject *stamps = NULL, *frozen = NULL, *result = NULL;
+  const char *setup = NULL;
+  Py_ssize_t setup_size = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O&i|dOOy#:done", (char **)names, read_lane, &lane, bind_whole_number, &number,
+                                   &event.ok, &seconds, &stamps, &frozen, &setup, &setup_size))
+    return NULL;
+  if (self->machine.end.action[lane] == HV_EPOCH_STEP && bind_lineage_know(self->lineage) < 0)
+    return NULL;
+  event.number = number;
+  event.took_us = (uint64_t)(seconds * 1e6);
+  event.step.setup = hv_span_of(setup, (size_t)setup_size);
+  uint64_t *of_stamps = stamps ? bind_numbers(stamps, &event.step.n_stamps) : NULL;
+  uint64_t *of_frozen = frozen ? bind_numbers(frozen, &event.step.n_frozen) : NULL;
+  event.step.stamps = of_stamps;
+  event.step.frozen = of_frozen;
+  if (!PyErr_Occurred())
+    result = fed(self, &event, lane);
+  PyMem_Free(of_stamps);
+  PyMem_Free(of_frozen);
+  return result;
+}
+
+static PyObject *epoch_broke(PyObject *object, PyObject *args) {
+  unsigned long long number;
+  hv_epoch_lane lane;
+  if (!PyArg_ParseTuple(args, "O&O&:broke", read_lane, &lane, bind_whole_number, &number))
+    return NULL;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BROKE, .number = number}, lane);
+}
+
+static hv_status status_of(const char *name) {
+  for (int i = 0; i < HV_STATUS_COUNT; i++)
+    if (strcmp(name, hv_status_name((hv_status)i)) == 0)
+      return (hv_status)i;
+  return HV_INVALID;
+}
+
+static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs) {
+  static const char *const names[] = {"lane", "which", "status", "members", "stamp", "share", "alike", NULL};
+  py_epoch *self = (py_epoch *)object;
+  hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .share = 1};
+  hv_epoch_lane lane;
+  unsigned long long stamp = 0;
+  int which;
+  const char *status;
+  PyObject *sequence = NULL;
+  bind_members members = {0};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|OO&dp:round", (char **)names, read_lane, &lane, &which, &status, &sequence,
+                                   bind_whole_number, &stamp, &event.share, &event.ok) ||
+      bind_lineage_know(self->lineage) < 0 || (sequence && bind_members_init(state_of(self), sequence, &members) < 0))
+    return NULL;
+  size_t trainers = 0;
+  for (size_t i = 0; i < members.n; i++)
+    trainers += !members.list[i].is_auxiliary;
+  hv_average_outcome outcome = {.n_members = members.n, .stamp = stamp};
+  event.which = which ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS;
+  event.outcome = hv_epoch_outcome_of(status_of(status), &outcome, trainers);
+  event.stamp = stamp;
+  event.members = members.list;
+  event.n_members = members.n;
+  PyObject *result = fed(self, &event, lane);
+  if (sequence)
+    bind_members_fini(&members);
+  return result ? (Py_DECREF(result), PyUnicode_FromString(hv_epoch_outcome_name(event.outcome))) : NULL;
+}
+
+/* Reads an epoch, or None: there is none. */
+static int read_found(PyObject *object, uint64_t *out, int *out_ok) {
+  unsigned long long epoch = 0;
+  *out_ok = object != Py_None;
+  if (*out_ok && !bind_whole_number(object, &epoch))
+    return -1;
+  *out = epoch;
+  return 0;
+}
+
+static PyObject *epoch_looked(PyObject *object, PyObject *found) {
+  hv_epoch_event event = {.kind = HV_EPOCH_LOOKED};
+  return read_found(found, &event.epoch, &event.ok) < 0 ? NULL : fed((py_epoch *)object, &event, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_loaded(PyObject *object, PyObject *args) {
+  py_epoch *self = (py_epoch *)object;
+  hv_epoch_event event = {.kind = HV_EPOCH_LOADED};
+  PyObject *found, *mark = Py_None;
+  if (!PyArg_ParseTuple(args, "O|O:loaded", &found, &mark) || read_found(found, &event.epoch, &event.ok) < 0 ||
+      (self->machine.ledger->kept && bind_lineage_know(self->lineage) < 0))
+    return NULL;
+  event.has_mark = bind_mark(mark, &event.mark);
+  return fed(self, &event, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_offered(PyObject *object, PyObject *args) {
+  hv_epoch_event event = {.kind = HV_EPOCH_OFFERED};
+  unsigned long long epoch;
+  hv_epoch_lane lane;
+  if (!PyArg_ParseTuple(args, "O&O&p:offered", read_lane, &lane, bind_whole_number, &epoch, &event.ok))
+    return NULL;
+  event.epoch = epoch;
+  return fed((py_epoch *)object, &event, lane);
+}
+
+static PyObject *with_epoch(PyObject *object, PyObject *number, hv_epoch_event_kind kind) {
+  unsigned long long epoch;
+  if (!bind_whole_number(number, &epoch))
+    return NULL;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = kind, .epoch = epoch}, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_wanted(PyObject *object, PyObject *epoch) {
+  return with_epoch(object, epoch, HV_EPOCH_WANTED);
+}
+
+static PyObject *epoch_restored(PyObject *object, PyObject *epoch) {
+  return with_epoch(object, epoch, HV_EPOCH_RESTORED);
+}
+
+static PyObject *epoch_asked(PyObject *object, PyObject *least) {
+  return with_epoch(object, least, HV_EPOCH_ASKED);
+}
+
+static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
+  (void)ignored;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_LEAVE}, HV_EPOCH_NOW);
+}
+
+/* ---- orders ---- */
+
+static const char *const kinds[] = {"WAKE",     "REACHED", "SEEK", "TRIGGER",    "CANCEL", "ASIDE", "COMES",   "OFFER", "GIVE",
+                                    "WITHDRAW", "LOOK",    "LOAD", "DISBELIEVE", "ACT",    "TELL",  "GOODBYE", "LOST"};
+static const char *const works[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET"};
+static const char *const notices[] = {"ALONE", "COMPANY", "STOP",   "OWN_STEP", "STAYS", "LEFT_OUT", "NO_STEP", "WRONG",
+                                      "DOUBT", "SILENT",  "ENTERS", "ASIDE",    "ENDED", "SETTLED",  "LOADED",  "RESTS"};
+
+_Static_assert(sizeof kinds / sizeof *kinds == HV_EPOCH_ORDER_KINDS + 1, "each order has its name");
+_Static_assert(sizeof works / sizeof *works == HV_EPOCH_WORKS - HV_EPOCH_ACTIONS, "each work has its name");
+_Static_assert(sizeof notices / sizeof *notices == HV_EPOCH_NOTICES, "each notice has its name");
+
+static const char *what_of(const hv_epoch_order *order) {
+  if (order->kind == HV_EPOCH_TELL)
+    return notices[order->action];
+  if (order->kind == ORDER_LOST)
+    return hv_epoch_loss_text((hv_epoch_loss)order->action);
+  if (order->kind != HV_EPOCH_ACT)
+    return "";
+  return order->action < HV_EPOCH_ACTIONS ? hv_epoch_action_name((hv_epoch_action)order->action)
+                                          : works[order->action - HV_EPOCH_ACTIONS];
+}
+
+/* (kind, what, which, number, epoch, samples, wait, timeout), as driver.py names them. */
+static PyObject *order_tuple(const hv_epoch_order *o) {
+  return Py_BuildValue("(ssiKKKdd)", kinds[o->kind], what_of(o), (int)o->which, (unsigned long long)o->number,
+                       (unsigned long long)o->epoch, (unsigned long long)o->samples, (double)o->wait_us * 1e-6,
+                       (double)o->timeout_us * 1e-6);
+}
+
+static int looks_out(const hv_epoch *machine) {
+  return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING;
+}
+
+/* A slice of a wait of the training thread; then time has passed. -1: an exception is set. */
+static int waits(py_epoch *self) {
+  hv_epoch *machine = &self->machine;
+  Py_BEGIN_ALLOW_THREADS
+  PyThread_acquire_lock_timed(self->bell, SLICE_US, 0);
+  Py_END_ALLOW_THREADS
+  if (PyErr_CheckSignals() < 0)
+    return -1;
+  if (!looks_out(machine))
+    return 0;
+  hv_hive_progress *progress = bind_progress_of(self->progress);
+  if (progress && machine->state == HV_EPOCH_COMING)
+    hv_hive_progress_refresh(progress);
+  return feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_next(PyObject *object, PyObject *number) {
+  py_epoch *self = (py_epoch *)object;
+  hv_epoch_lane lane;
+  if (!read_lane(number, &lane))
+    return NULL;
+  lane_queue *q = &self->lanes[lane];
+  while (!q->n) {
+    if (lane == HV_EPOCH_LATE || hv_epoch_is_free(&self->machine) || self->machine.state == HV_EPOCH_LEAVING)
+      Py_RETURN_NONE;
+    if (self->machine.end.acting[lane] || self->machine.end.rounding[lane]) {
+      PyErr_SetString(PyExc_RuntimeError, "the latest order has not been answered");
+      return NULL;
+    }
+    if (waits(self) < 0)
+      return NULL;
+  }
+  hv_epoch_order order = q->orders[q->first];
+  q->first = (q->first + 1) % QUEUE;
+  q->n--;
+  return order_tuple(&order);
+}
+
+static const PyMethodDef methods[] = {
+    {"batch", epoch_batch, METH_O, "batch(samples): the training thread is here, with a batch that is summed up; 0: with none."},
+    {"overflow", epoch_overflow, METH_VARARGS,
+     "overflow(samples, in_place): a batch's gradient overflowed; in_place: the sums, too."},
+    {"pause", epoch_pause, METH_NOARGS, "The training thread is here between two batches."},
+    {"done", (PyCFunction)(void (*)(void))epoch_done, METH_VARARGS | METH_KEYWORDS,
+     "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
+    {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
+    {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
+     "round(lane, which, status, members=(), stamp=0, share=1.0, alike=False) -> outcome: a round is over."},
+    {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
+    {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
+    {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},
+    {"wanted", epoch_wanted, METH_O, "wanted(epoch): a joiner or hub wants the state of that epoch."},
+    {"restored", epoch_restored, METH_O, "restored(epoch): the program has restored the state of that epoch."},
+    {"asked", epoch_asked, METH_O, "asked(least): the program asks for the swarm's state."},
+    {"leave", epoch_leave, METH_NOARGS, "This peer leaves."},
+    {"next", epoch_next, METH_O,
+     "next(lane) -> the next order of a lane, or None: nothing is left to do. It waits in lane NOW until the training thread may "
+     "go "
+     "on."},
+    {NULL, NULL, 0, NULL}};
+
+/* ---- what is so ---- */
+
+static const hv_epoch *look(PyObject *object) {
+  return &((py_epoch *)object)->machine;
+}
+
+static PyObject *epoch_state(PyObject *object, void *unused) {
+  (void)unused;
+  return PyUnicode_FromString(hv_epoch_state_name(look(object)->state));
+}
+
+static PyObject *epoch_waits(PyObject *object, void *unused) {
+  (void)unused;
+  return PyUnicode_FromString(hv_epoch_wait_name(hv_epoch_waits(look(object))));
+}
+
+static PyObject *epoch_told(PyObject *object, void *unused) {
+  (void)unused;
+  return PyLong_FromUnsignedLongLong(look(object)->told);
+}
+
+static PyObject *epoch_has_late(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(((py_epoch *)object)->lanes[HV_EPOCH_LATE].n != 0);
+}
+
+static PyObject *epoch_has_now(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(((py_epoch *)object)->lanes[HV_EPOCH_NOW].n != 0);
+}
+
+static PyObject *epoch_is_free(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(hv_epoch_is_free(look(object)));
+}
+
+static PyObject *epoch_counts_batches(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(look(object)->state == HV_EPOCH_GATHERING);
+}
+
+static PyObject *epoch_is_alone(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(look(object)->alone_since_us != HV_EPOCH_NONE);
+}
+
+static PyObject *epoch_is_wrong(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(look(object)->lineage->is_wrong || look(object)->is_unfit);
+}
+
+static PyObject *epoch_has_met(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(look(object)->has_met);
+}
+
+static PyObject *epoch_loads(PyObject *object, void *unused) {
+  (void)unused;
+  return PyLong_FromUnsignedLong(look(object)->loads);
+}
+
+static PyObject *epoch_end(PyObject *object, void *unused) {
+  (void)unused;
+  const hv_epoch_run *r = &look(object)->end;
+  return Py_BuildValue("(KOOOOKO)", (unsigned long long)r->epoch, r->alone ? Py_True : Py_False, r->averaged ? Py_True : Py_False,
+                       r->state_averaged ? Py_True : Py_False, r->nobody ? Py_True : Py_False, (unsigned long long)r->samples,
+                       r->stepped ? Py_True : Py_False);
+}
+
+static PyObject *epoch_offered_epoch(PyObject *object, void *unused) {
+  (void)unused;
+  uint64_t epoch = look(object)->offered;
+  return epoch == HV_EPOCH_NONE ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(epoch);
+}
+
+static PyObject *epoch_moves_wrong(PyObject *object, void *unused) {
+  (void)unused;
+  return PyLong_FromUnsignedLong(look(object)->moves_wrong);
+}
+
+static const PyGetSetDef attributes[] = {
+    {"state", epoch_state, NULL, "The name of the state.", NULL},
+    {"waits", epoch_waits, NULL, "The name of the wait that is under way.", NULL},
+    {"epoch", epoch_told, NULL, "The epoch that others hear.", NULL},
+    {"has_late", epoch_has_late, NULL, "True if orders of lane LATE are there.", NULL},
+    {"has_now", epoch_has_now, NULL, "True if orders of lane NOW are there.", NULL},
+    {"is_free", epoch_is_free, NULL, "True if the training thread may go on to its next batch.", NULL},
+    {"counts_batches", epoch_counts_batches, NULL, "True if the next batch counts.", NULL},
+    {"waits_for_company", epoch_is_alone, NULL, "True while no epoch ends because this peer is alone.", NULL},
+    {"is_unusable", epoch_is_wrong, NULL, "True if this peer must load the swarm's state.", NULL},
+    {"has_met", epoch_has_met, NULL, "True once it has averaged gradients with others.", NULL},
+    {"loads", epoch_loads, NULL, "States loaded since an epoch was made together with others.", NULL},
+    {"end", epoch_end, NULL, "The epoch's end: (epoch, alone, averaged, state_averaged, nobody, samples, stepped).", NULL},
+    {"offered_epoch", epoch_offered_epoch, NULL, "The epoch whose state is on offer, or None.", NULL},
+    {"moves_wrong", epoch_moves_wrong, NULL, "Moves that the table does not allow: 0.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+int hv_py_epoch_init(PyObject *module) {
+  PyType_Slot slots[] = {
+      {Py_tp_doc, (void *)"What a peer of a run does next (core/epoch/epoch.h); hivemind_c.optim.driver is its user."},
+      {Py_tp_new, (void *)epoch_new},
+      {Py_tp_finalize, (void *)epoch_finalize},
+      {Py_tp_traverse, (void *)epoch_traverse},
+      {Py_tp_methods, (void *)methods},
+      {Py_tp_getset, (void *)attributes},
+      {0, NULL}};
+  PyType_Spec spec = {.name = "_hivemind_c.Epoch",
+                      .basicsize = sizeof(py_epoch),
+                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+                      .slots = slots};
+  return bind_type_add(module, &spec, "Epoch");
+}

@@ -1,0 +1,414 @@
+"""Driver: carries out the orders of the machine that decides for a peer of a run (csrc/core/epoch).
+
+It decides nothing: an order goes to an averager, to the tracker, or to the hands, and the machine hears what came of it.
+docs/design/epoch.md has the orders and the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import _hivemind_c
+from _hivemind_c import HivemindError, HivemindLookupError
+
+from hivemind_c._record import short
+from hivemind_c.averaging.marks import members_of, ticket_of, view_of
+from hivemind_c.dht import get_dht_time
+from hivemind_c.optim.background import Background
+from hivemind_c.optim.company import CHOICES
+from hivemind_c.optim.epoch_clock import EpochClock
+from hivemind_c.optim.epoch_notes import share_of
+from hivemind_c.optim.hands import Hands
+from hivemind_c.optim.notices import Notices
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.optimizer import Optimizer
+
+logger = logging.getLogger("hivemind_c.optim")
+NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
+GRADIENTS, STATE = 0, 1  #: which round
+LEAST_WAIT_S = 0.1  #: for a group, whatever matchmaking_time says
+LOOK_S = 3.0  #: the longest look at the states on offer
+
+
+class Order(NamedTuple):
+    """An order of the machine, in the order of _hivemind_c.Epoch.next()."""
+
+    kind: str
+    what: str  #: an action, a notice, or why samples were lost
+    which: int  #: GRADIENTS or STATE; of LOST: 1 if the samples were in flight
+    number: int
+    epoch: int
+    samples: int
+    wait: float
+    timeout: float
+
+
+class Driver:
+    """The machine of one Optimizer, and what carries out its orders.
+
+    Args:
+        optimizer: The Optimizer, whose averagers and tracker exist.
+        when_alone: One of CHOICES.
+    """
+
+    def __init__(self, optimizer: "Optimizer", when_alone: str):
+        self._optimizer = optimizer
+        self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
+        dht = optimizer.dht
+        self.machine = _hivemind_c.Epoch(
+            progress=optimizer.tracker._started(),
+            lineage=self._state.lineage,
+            ledger=optimizer.ledger.samples,
+            plan=optimizer.schedule.core,
+            peer_id=str(dht.peer_id),
+            target=optimizer.target_batch_size,
+            matchmaking=optimizer.matchmaking_time,
+            averaging=optimizer.averaging_timeout,
+            company=CHOICES.index(when_alone),
+            alone=dht.bootstrap_timeout,
+            begins_run=not dht.initial_peers or bool(dht.state()["is_initial"]),
+            reachable=not optimizer.client_mode,
+            differs=bool(self._state.extra_tensors),
+            epoch=self._state.local_epoch,
+        )
+        self.hands = Hands(optimizer, self)
+        self.notices = Notices(optimizer, self)
+        self.background: Background = self._state.background
+        self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
+        self.is_asked = False  #: the program waits for a state, and is told what came of it
+        self._gift_members: Tuple[int, list] = (0, [])
+        self._do: Dict[str, Callable[[Order, int], None]] = {
+            "REACHED": self._reached,
+            "SEEK": self._seek,
+            "TRIGGER": self._trigger,
+            "CANCEL": self._cancel,
+            "ASIDE": self._aside,
+            "COMES": self._comes,
+            "OFFER": self._offer,
+            "GIVE": self._give,
+            "WITHDRAW": self._withdraw,
+            "LOOK": self._look,
+            "LOAD": self._load,
+            "DISBELIEVE": self._disbelieve,
+            "ACT": self._act,
+            "TELL": self.notices.tell,
+            "LOST": self.notices.lost,
+            "GOODBYE": lambda order, lane: None,
+        }
+
+    # ---- events of the training thread ----
+
+    def batch(self, samples: int) -> None:
+        """The training thread is here with a batch, which the sums hold; does what is to be done before the next one.
+
+        Args:
+            samples: Samples in the batch. 0: there is none.
+        """
+        if self._gradients is not None and (gift := self._state.offers.gift) is not None:
+            if gift.is_wanted(self.machine.epoch):
+                self.machine.wanted(self.machine.epoch)
+        self.machine.batch(samples)
+        self._drive()
+
+    def overflow(self, samples: int, in_place: bool) -> None:
+        """A batch's gradient overflowed.
+
+        Args:
+            samples: Samples of the batch.
+            in_place: True if the sums are lost with it.
+        """
+        self.machine.overflow(samples, in_place)
+        self._drive()
+
+    def take(self, wait: bool = False) -> None:
+        """Takes the outcome of the late lane over, if it is there. Raises its error.
+
+        Args:
+            wait: Wait until it is there.
+        """
+        self.hands.settle_local_step(wait)
+        self.background.take(wait)
+
+    def pause(self) -> None:
+        """The training thread is here between two batches."""
+        self.machine.pause()
+        self._drive()
+
+    def load(self, least: int) -> bool:
+        """Loads the swarm's state. True if this peer has it now.
+
+        Args:
+            least: Oldest epoch whose state is accepted.
+        """
+        before, self.hands.adopted = self.hands.adopted, 0
+        self.background.settle()
+        self.machine.asked(least)
+        self._drive()
+        loaded, self.hands.adopted = self.hands.adopted > 0, before + self.hands.adopted
+        return loaded
+
+    # ---- in place of a number of its own (TrainingStateAverager.local_epoch) ----
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this peer."""
+        return self.machine.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The state of another epoch is there: that of a checkpoint, if the machine has not asked for it.
+
+        Args:
+            epoch: The epoch.
+        """
+        if self.machine.state != "LOADING":
+            self.machine.restored(epoch)
+            self._drive()
+
+    # ---- lanes ----
+
+    def _drive(self) -> None:
+        """Carries out what is to be done before the training thread goes on."""
+        machine, clock = self.machine, self._optimizer.ledger.clock
+        while True:
+            if machine.has_now or machine.is_free:
+                order = machine.next(NOW)
+            else:
+                with clock.enter("waiting"):
+                    order = machine.next(NOW)
+            if order is None:
+                break
+            self._carry_out(Order(*order), NOW)
+            if machine.has_late and not machine.has_now:
+                self._start_late()
+
+    def _start_late(self) -> None:
+        self.background.drop()  # of the end before; the machine has taken its outcome over
+        self.background.start(self._late, self.pause)
+
+    def _late(self) -> None:
+        end = self.hands.end
+        end.clock = EpochClock()
+        try:
+            with end.clock.enter("stepping"):
+                while (order := self.machine.next(LATE)) is not None:
+                    self._carry_out(Order(*order), LATE)
+        finally:
+            end.background_spent = end.clock.take()
+
+    def _carry_out(self, order: Order, lane: int) -> None:
+        self._do[order.kind](order, lane)
+
+    def _act(self, order: Order, lane: int) -> None:
+        try:
+            self.hands.act(order, lane)
+        except BaseException:
+            self.machine.broke(lane, order.number)
+            while lane and (left := self.machine.next(LATE)) is not None:
+                self._carry_out(Order(*left), LATE)  # what was lost, and groups that are of no use
+            raise
+
+    # ---- groups and rounds ----
+
+    def _averager(self, which: int) -> Any:
+        return self._gradients if which == GRADIENTS else self._state
+
+    def _reached(self, order: Order, lane: int) -> None:
+        if order.which == GRADIENTS and self._optimizer.auxiliary:
+            self._optimizer.setups.follow()
+        self._averager(order.which).reached(order.epoch)
+
+    def _seek(self, order: Order, lane: int) -> None:
+        averager, optimizer = self._averager(order.which), self._optimizer
+        more: Dict[str, Any] = {}
+        if order.which == GRADIENTS:
+            more["gather"] = None if optimizer.auxiliary else self._state.lineage.word()
+        try:
+            averager.present_setup(optimizer.setups.presented)
+            self.controls[order.which] = averager.schedule_step(
+                get_dht_time() + max(order.wait, LEAST_WAIT_S),
+                timeout=order.timeout,
+                allow_retries=False,
+                epoch=order.epoch,
+                **more,
+            )
+        except HivemindError as error:
+            self.controls[order.which] = None
+            logger.warning(
+                "swarm epoch %d: cannot look for a group, continuing without one: %s", order.epoch, error
+            )
+
+    def _cancel(self, order: Order, lane: int) -> None:
+        control, self.controls[order.which] = self.controls[order.which], None
+        if control is not None:
+            control.cancel()
+
+    def _trigger(self, order: Order, lane: int) -> None:
+        try:
+            (self._average_gradients if order.which == GRADIENTS else self._average_state)(order, lane)
+        except BaseException:
+            control = self.controls[order.which]
+            if control is not None:
+                control.cancel()
+            self.machine.round(lane, order.which, "CANCELLED")
+            raise
+
+    def _average_gradients(self, order: Order, lane: int) -> None:
+        optimizer, end, control = self._optimizer, self.hands.end, self.controls[GRADIENTS]
+        if control is None:  # the log has said why
+            self.machine.round(lane, GRADIENTS, "TIMEOUT")
+            return
+        called = end.clock.now()
+        try:
+            with end.clock.enter("waiting"):
+                members = self._gradients.average_loaded(float(order.samples), control=control)
+        except HivemindError as error:
+            end.error = error
+            optimizer.reporter.add_failure(end.epoch, f"gradients: {error}")
+            optimizer.record("gradients_failed", epoch=end.epoch, status=error.status, mine=end.samples)
+            end.notes.fail(f"averaging gradients failed: {error}")
+            self.machine.round(lane, GRADIENTS, error.status)
+            if optimizer.auxiliary:
+                logger.warning("swarm epoch %d: averaging gradients failed: %s", end.epoch, error)
+            return
+        rounds, stamp = self._gradients.rounds, self._gradients.stamp
+        met = members_of(rounds[0].details(0)[0])
+        stamps = stamp if isinstance(stamp, tuple) else (stamp,)
+        end.notes.add_rounds(rounds, end.clock, called)
+        optimizer.reporter.add_round()
+        self.notices.has_met = self.machine.has_met
+        self._gift_members = end.epoch, met
+        if self._gradients.awaits(end.next_epoch):
+            self.machine.wanted(end.next_epoch)
+        outcome = self.machine.round(
+            lane, GRADIENTS, "OK", met, stamps[0] if all(stamps) else 0, share_of(rounds)
+        )
+        end.averaged = outcome == "CONFIRMED"
+        end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
+        if end.averaged:
+            optimizer.setups.has_averaged()
+        if optimizer.record:
+            marks = {short(peer): mark for peer, mark in view_of(met).marks.items()}
+            told = stamp if end.averaged else None
+            optimizer.record(
+                "gradients", epoch=end.epoch, members=marks, stamp=told, missed=self.machine.is_unusable
+            )
+        end.metric = self._gradients.averaged_metric()
+        optimizer.say("Averaged tensors successfully with %d peers", len(members))
+
+    def _average_state(self, order: Order, lane: int) -> None:
+        optimizer, end, control = self._optimizer, self.hands.end, self.controls[STATE]
+        if control is None or end.averages_no_state:
+            self._cancel(order, lane)
+            self.machine.round(lane, STATE, "TIMEOUT")
+            return
+        called = end.clock.now()
+        try:
+            with end.clock.enter("waiting"):
+                members = self._state.average_loaded(control)
+        except HivemindError as error:
+            logger.warning(
+                "swarm epoch %d: averaging the state failed, so this peer keeps its own: %s", end.next_epoch, error
+            )
+            optimizer.reporter.add_failure(end.next_epoch, f"state: {error}")
+            optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
+            end.notes.fail(f"averaging the state failed: {error}")
+            self.machine.round(lane, STATE, error.status)
+            return
+        if self._gradients is None:
+            end.outcome = "averaged"
+        end.notes.add_rounds([control], end.clock, called)
+        optimizer.reporter.add_round()
+        # average_loaded() has moved the mark, if not all that was averaged was this replica
+        members_met = members_of(control.details(0)[0])
+        self.machine.round(lane, STATE, "OK", members_met, control.stamp, 1.0, True)
+        optimizer.record(
+            "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
+        )
+        optimizer.say("Averaged state successfully with %d peers", len(members))
+
+    def _aside(self, order: Order, lane: int) -> None:
+        for averager in (self._gradients, self._state):
+            if averager is not None:
+                averager.step_aside()
+
+    def _comes(self, order: Order, lane: int) -> None:
+        if self._gradients is not None:
+            self._gradients.comes(order.epoch)
+
+    def _disbelieve(self, order: Order, lane: int) -> None:
+        self._optimizer.record("doubt", epoch=self.machine.epoch, doubted=order.epoch, until=round(order.wait, 3))
+        self._optimizer.tracker._started().disbelieve(max(order.epoch, 1), order.wait)
+
+    # ---- states ----
+
+    def _offer(self, order: Order, lane: int) -> None:
+        made, mark, offers = self.hands.snapshot, self._state.lineage.mark, self._state.offers
+        try:
+            if self._state.allow_state_sharing:
+                self._state._offer_state(made, order.epoch, False, self._state._state_lineage())
+            self._optimizer.record("offer", epoch=order.epoch, mark=mark)
+            if offers.gift is not None and offers.gift.is_wanted(order.epoch):
+                self._optimizer.record("gift", epoch=order.epoch, mark=mark)
+                offers.gift.give(self._state, order.epoch, made)
+        except (HivemindError, ValueError) as error:
+            logger.warning(
+                "swarm epoch %d: could not offer the state to others, will retry: %s", order.epoch, error
+            )
+            self.machine.offered(lane, order.epoch, False)
+
+    def _give(self, order: Order, lane: int) -> None:
+        epoch, met = self._gift_members
+        if (gift := self._state.offers.gift) is not None:
+            hubs = [one.peer for one in met if one.is_auxiliary and not one.is_client]
+            gift.meet(hubs, ticket_of(epoch, met), order.epoch)
+
+    def _withdraw(self, order: Order, lane: int) -> None:
+        self._optimizer.record("withdraw", epoch=self.machine.epoch)
+        self._state._stop_sharing()
+
+    def _look(self, order: Order, lane: int) -> None:
+        found: Optional[int] = None
+        try:
+            found = self._state._shared().look(LOOK_S, epoch_least=order.epoch)
+        except HivemindLookupError:
+            pass
+        except HivemindError as error:
+            logger.debug("could not look for a state of epoch %d or later: %s", order.epoch, error)
+            found = order.epoch if self.machine.counts_batches else None  # a load finds it out
+        finally:
+            self.machine.looked(found)
+
+    def _load(self, order: Order, lane: int) -> None:
+        loaded: Any = None
+        optimizer = self._optimizer
+        optimizer.record("load", **self.notices.seen(), least=order.epoch)
+        self.background.settle()
+        begun = EpochClock().now()
+        try:
+            with optimizer.ledger.clock.enter("loading"):
+                loaded = self._state.fetch_state(optimizer.load_state_timeout, order.epoch)
+        finally:
+            self.hands.loaded, self.hands.load_s = loaded, EpochClock().now() - begun
+            if loaded is None:
+                self.machine.loaded(None)
+            else:
+                self.machine.loaded(loaded[0]["epoch"], loaded[0].get("lineage"))
+
+    # ---- its end ----
+
+    def leave(self, timeout: float) -> None:
+        """Leaves the run. The outcome of the late lane reaches the model if it comes in time.
+
+        Args:
+            timeout: Longest time in seconds to wait for it.
+        """
+        self.hands.settle_local_step(True)
+        self.background.end(timeout)
+        self.machine.leave()
+        while (order := self.machine.next(NOW)) is not None:
+            if order[0] in ("CANCEL", "WITHDRAW", "LOST"):
+                self._carry_out(Order(*order), NOW)
+
+

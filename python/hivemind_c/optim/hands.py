@@ -1,0 +1,213 @@
+"""Hands: the actions that only a program with torch can do, by the names of the machine (csrc/core/epoch/epoch.h)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Callable, Dict
+
+import torch
+
+from hivemind_c.optim.background import Background
+from hivemind_c.optim.epoch_end import EpochEnd
+from hivemind_c.optim.epoch_notes import norm_of
+from hivemind_c.optim.parameters import all_finite
+from hivemind_c.optim.schedule import Action
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.driver import Driver, Order
+    from hivemind_c.optim.optimizer import Optimizer
+
+logger = logging.getLogger("hivemind_c.optim")
+
+
+class Hands:
+    """Does the actions of one Optimizer, each when it is told to, and says so to the machine.
+
+    Args:
+        optimizer: The Optimizer.
+        driver: The Driver that hands the orders over.
+    """
+
+    def __init__(self, optimizer: "Optimizer", driver: "Driver"):
+        self._optimizer, self._driver = optimizer, driver
+        self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
+        self.end = EpochEnd(0, True, 0, 0, optimizer.ledger.notes, optimizer.ledger.clock, None)  #: the latest
+        self.snapshot: Any = None  #: a copy of the state for joiners
+        self.loaded: Any = None  #: (metadata, tensors) of the swarm's state, until it is taken over
+        self.load_s = 0.0  #: seconds that this took
+        self.adopted = 0  #: states that were taken over
+        self._local = Background("hivemind_c local step")
+        self._do: Dict[str, Callable[["Order"], Any]] = {
+            "MEET": self._meet,
+            "LOCAL_STEP": self._local_step,
+            "PREPARE": self._prepare,
+            "STEP": self._step,
+            "SCHEDULE": self._schedule,
+            "TAKE": self._take,
+            "APPLY": self._apply,
+            "SNAPSHOT": self._snapshot,
+            "ADOPT": self._adopt,
+            "DROP": self._drop,
+        }
+
+    def act(self, order: "Order", lane: int) -> None:
+        """Does an action, and answers it.
+
+        Args:
+            order: The order.
+            lane: The lane of the thread.
+        """
+        clock = self._optimizer.ledger.clock
+        begun = clock.now()
+        if lane:
+            answer = self._do[order.what](order)
+        else:
+            with clock.enter("stepping"):
+                answer = self._do[order.what](order)
+        facts = answer if isinstance(answer, dict) else {}
+        ok = answer if isinstance(answer, int) else 1
+        self._driver.machine.done(lane, order.number, ok, clock.now() - begun, **facts)
+
+    def settle_local_step(self, wait: bool = True) -> None:
+        """Takes a step of a batch over, which runs in the background with delay_optimizer_step.
+
+        Args:
+            wait: Wait until it is there.
+        """
+        self._local.take(wait)
+
+    # ---- batches ----
+
+    def _meet(self, order: "Order") -> None:
+        self._optimizer.meet()
+
+    def _local_step(self, order: "Order") -> None:
+        optimizer, state = self._optimizer, self._state
+        late = Action.LOCAL_STEP in optimizer.schedule.batch().background
+        self.settle_local_step()
+        optimizer.take_local_gradients()
+        state.parameters.lend_gradients()
+        optimizer.clip_averaged_gradients()
+        if late:
+            self._local.start(state.step_optimizer, state.push)
+            return
+        state.step_optimizer()
+        state.parameters.push()
+
+    # ---- an epoch's end ----
+
+    def _prepare(self, order: "Order") -> int:
+        optimizer, machine, ledger = self._optimizer, self._driver.machine, self._optimizer.ledger
+        epoch, alone, *_ = machine.end
+        now = optimizer.tracker.figures()
+        averages_no_state = optimizer.compare_setup()
+        optimizer.record("end", **self._driver.notices.seen(), alone=alone)
+        optimizer.gather_sums()
+        swarm_samples = int(now.samples) if now.epoch == epoch else now.target
+        end = self.end = EpochEnd(
+            epoch, alone, order.samples, swarm_samples, ledger.notes, ledger.clock, optimizer.take_metric()
+        )
+        end.averages_no_state = averages_no_state
+        if self._gradients is None and not alone and not optimizer.schedule.averages_state_at(end.next_epoch):
+            end.outcome = "local"
+        if not optimizer.auxiliary:
+            self._state.buffers.take(order.samples, alone)
+        if self._gradients is None:
+            return 1
+        self._look_at_parameters(end)
+        self._gradients.load_accumulators_into_averager_(end.metric)
+        if alone or not self._gradients.drop_if_not_finite():
+            return 1
+        logger.warning(
+            "swarm epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the "
+            "others' average",
+            epoch,
+            order.samples,
+        )
+        return -1
+
+    def _look_at_parameters(self, end: EpochEnd) -> None:
+        """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in
+        all peers.
+        """
+        averaged = self._gradients.parameters
+        end.main, end.beside = self._state.parameters.split(averaged)
+        end.takes = [p.requires_grad for p in averaged]
+        if end.alone:  # in a group the others' gradients are there where this peer has none
+            end.takes = [takes and touched for takes, touched in zip(end.takes, self._gradients.touched())]
+
+    @torch.no_grad()
+    def _step(self, order: "Order") -> Dict[str, Any]:
+        optimizer, end = self._optimizer, self.end
+        with self._gradients.use_averaged_gradients(end.takes, end.main, end.beside):
+            norm = optimizer.clip_averaged_gradients()
+            end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
+            self._state.step_optimizer()
+        optimizer.say(
+            "Optimizer step: done! This peer contributed %d samples to swarm epoch %d", end.samples, end.epoch
+        )
+        facts: Dict[str, Any] = dict(setup=optimizer.setups.take_change())
+        if end.averaged:
+            stamp = self._gradients.stamp
+            # who froze others has stepped otherwise
+            frozen = [i for i, takes in enumerate(end.takes) if not takes]
+            facts.update(stamps=stamp if isinstance(stamp, tuple) else (stamp,), frozen=frozen)
+        return facts
+
+    def _schedule(self, order: "Order") -> None:
+        for _ in range(order.samples):
+            self._state.step_scheduler(self.end.metric)
+
+    def _take(self, order: "Order") -> int:
+        self.settle_local_step()
+        if not self._state.load_state_into_averager_():
+            logger.warning(
+                "swarm epoch %d: the optimizer has not stepped yet and has no average_opt_statistics: this peer's "
+                "state is averaged after its first step",
+                self.end.next_epoch,
+            )
+            return 0
+        if all_finite(self._state.tensors_to_average):
+            return 1
+        logger.warning(
+            "swarm epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others",
+            self.end.next_epoch,
+        )
+        self._state.loaded = False
+        return -1
+
+    def _apply(self, order: "Order") -> None:
+        self.settle_local_step()
+        if not order.samples:
+            self._state.loaded = False  # the copies that were to be averaged are no average
+        self._state.update_model()
+
+    # ---- states ----
+
+    def _snapshot(self, order: "Order") -> int:
+        self.settle_local_step()
+        self._state.share_averages = self._gradients is None and not self.end.alone
+        if not (self._state.allow_state_sharing or self._state.offers.gift is not None):
+            return 0
+        self.snapshot = self._state._make_state()
+        return 1
+
+    def _adopt(self, order: "Order") -> int:
+        self.settle_local_step()
+        self._optimizer.ledger.abandon()
+        self._state.background.drop()  # what it made is of the state before
+        loaded, self.loaded = self.loaded, None
+        try:
+            self._state.set_current_state(*loaded)
+        except ValueError as error:
+            logger.warning("could not load the swarm's state, will retry: %s", error)
+            return 0
+        self.adopted += 1
+        self._optimizer.setups.renew()
+        self._optimizer.setups.take_change()  # the state's own mark says how it came about
+        return 1
+
+    def _drop(self, order: "Order") -> None:
+        self._state.loaded = False
+        self._optimizer.drop_sums()
+

@@ -1,0 +1,233 @@
+"""Notices: what the machine says of one Optimizer's way, for the log, the records and the monitor."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Callable, Dict
+
+from hivemind_c.optim.company import AloneError
+from hivemind_c.optim.progress_tracker import STANDINGS
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.driver import Driver, Order
+    from hivemind_c.optim.optimizer import Optimizer
+
+logger = logging.getLogger("hivemind_c.optim")
+DISCARDED, CUT = 1, 2  #: kinds of lost samples that the log tells of
+OFTEN = 3  #: loads without a common epoch, from which on the log says that this peer is too slow
+
+
+class Notices:
+    """Tells what the machine has decided. It decides nothing.
+
+    Args:
+        optimizer: The Optimizer.
+        driver: The Driver that hands the notices over.
+    """
+
+    def __init__(self, optimizer: "Optimizer", driver: "Driver"):
+        self._optimizer, self._driver = optimizer, driver
+        self.has_met = False  #: it had averaged gradients with others before the latest round
+        self._left = (0, False)  # the epoch from which it stepped aside, and whether the others made its step
+        self._is_left_out = False
+        self._tell: Dict[str, Callable[["Order", int], None]] = {
+            "ALONE": self._alone,
+            "COMPANY": self._company,
+            "STOP": self._stop,
+            "OWN_STEP": self._own_step,
+            "STAYS": self._stays,
+            "LEFT_OUT": self._left_out,
+            "NO_STEP": self._no_step,
+            "WRONG": self._wrong,
+            "DOUBT": self._doubt,
+            "SILENT": self._silent,
+            "ENTERS": self._enters,
+            "ASIDE": self._aside,
+            "ENDED": self._ended,
+            "SETTLED": self._settled,
+            "LOADED": self._loaded,
+            "RESTS": self._rests,
+        }
+
+    def tell(self, order: "Order", lane: int) -> None:
+        """Tells a notice.
+
+        Args:
+            order: The order.
+            lane: The lane of the thread.
+        """
+        self._tell[order.what](order, lane)
+
+    def seen(self) -> Dict[str, Any]:
+        """The figures that decisions follow from, for the record."""
+        optimizer = self._optimizer
+        if not optimizer.record:
+            return {}
+        now = optimizer.tracker.figures()
+        return dict(
+            epoch=self._driver.machine.epoch,
+            state=self._driver.machine.state,
+            mark=optimizer.state_averager.lineage.mark,
+            swarm=now.epoch,
+            peers=now.peers,
+            clients=now.clients,
+            samples=int(now.samples),
+            mine=optimizer.local_samples,
+            eta=round(min(now.eta, 1e6), 3),
+            standing=STANDINGS[now.standing],
+        )
+
+    def lost(self, order: "Order", lane: int) -> None:
+        """Tells of samples that count for nothing.
+
+        Args:
+            order: The order.
+            lane: The lane of the thread.
+        """
+        optimizer, end = self._optimizer, self._driver.hands.end
+        if order.which:  # they were in flight
+            end.samples = max(0, end.samples - order.samples)
+            end.notes.lose(order.samples, order.what)
+        else:
+            optimizer.ledger.notes.lose(order.samples, order.what)
+        epoch = end.epoch if order.which else order.epoch
+        if order.number == DISCARDED:
+            optimizer.reporter.say_discarded(epoch, order.samples)
+        elif order.number == CUT:
+            optimizer.reporter.say_cut(epoch, order.samples, optimizer.target_batch_size)
+
+    # ---- company ----
+
+    def _alone(self, order: "Order", lane: int) -> None:
+        logger.warning("%s: it ends no epoch and keeps its samples until one comes (when_alone='wait')", self._lonely())
+
+    def _company(self, order: "Order", lane: int) -> None:
+        logger.warning("run %r has another trainer again: this peer trains on", self._optimizer.run_id)
+
+    def _stop(self, order: "Order", lane: int) -> None:
+        raise AloneError(
+            f"this peer stops: {self._lonely()}, and when_alone='stop'; start it again when others train, or give "
+            "when_alone='wait' or 'train'"
+        )
+
+    def _lonely(self) -> str:
+        optimizer = self._optimizer
+        return f"no other peer trains in run {optimizer.run_id!r} for {optimizer.dht.bootstrap_timeout:g} s"
+
+    def _silent(self, order: "Order", lane: int) -> None:
+        logger.warning(
+            "the swarm did not answer within 5 s: this peer starts alone and joins the others when it hears them"
+        )
+
+    # ---- an epoch's end ----
+
+    def _own_step(self, order: "Order", lane: int) -> None:
+        end = self._driver.hands.end
+        if end.error is None:
+            return  # it is a group of one
+        own = (
+            f"steps with its own {end.samples} samples' gradient"
+            if end.samples
+            else "has no gradient of its own to step with"
+        )
+        logger.warning(
+            "swarm epoch %d: averaging gradients failed, so this peer %s: %s", end.epoch, own, end.error
+        )
+
+    def _stays(self, order: "Order", lane: int) -> None:
+        end = self._driver.hands.end
+        own = "stays in this epoch, having no gradient of its own to step with"
+        if end.error is None:
+            logger.warning("swarm epoch %d: no peer averages with this one, so it %s", end.epoch, own)
+        else:
+            logger.warning("swarm epoch %d: averaging gradients failed, so this peer %s: %s", end.epoch, own, end.error)
+        if self._optimizer.grad_averager is not None:
+            self._optimizer.grad_averager.reset_accumulated_grads_()
+
+    def _no_step(self, order: "Order", lane: int) -> None:
+        logger.warning(
+            "swarm epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none",
+            self._driver.hands.end.epoch,
+        )
+
+    def _left_out(self, order: "Order", lane: int) -> None:
+        optimizer, end = self._optimizer, self._driver.hands.end
+        logger.warning(
+            "swarm epoch %d: the others made this step without this peer: it loads their state", end.epoch
+        )
+        end.outcome, self._is_left_out = "left out", True
+        optimizer.record("left_out", **self.seen())
+        if lane:
+            optimizer.ledger.settle(end)
+
+    def _wrong(self, order: "Order", lane: int) -> None:
+        epoch = self._driver.hands.end.epoch
+        if self.has_met:
+            logger.warning(
+                "swarm epoch %d: this peer's state is not the swarm's, because an averaging failed: it loads the "
+                "swarm's",
+                epoch,
+            )
+        else:
+            logger.info(
+                "swarm epoch %d: this peer began with another model than the swarm: it loads the swarm's", epoch
+            )
+
+    def _ended(self, order: "Order", lane: int) -> None:
+        optimizer, end = self._optimizer, self._driver.hands.end
+        if optimizer.grad_averager is not None:
+            optimizer.grad_averager.reset_accumulated_grads_()
+        self._record("ended", end)
+        optimizer.has_ended(end)
+
+    def _settled(self, order: "Order", lane: int) -> None:
+        end = self._driver.hands.end
+        self._record("settled", end)
+        self._optimizer.ledger.settle(end)
+
+    def _record(self, what: str, end: Any) -> None:
+        mark = self._optimizer.state_averager.lineage.mark if self._optimizer.record else None
+        self._optimizer.record(what, epoch=end.next_epoch, mark=mark, outcome=end.outcome, mine=end.samples)
+
+    # ---- aside, and back ----
+
+    def _enters(self, order: "Order", lane: int) -> None:
+        self._optimizer.record("enter", **self.seen())
+
+    def _aside(self, order: "Order", lane: int) -> None:
+        optimizer = self._optimizer
+        self._left, self._is_left_out = (order.epoch, self._is_left_out), False
+        optimizer.record("aside", **self.seen())
+        logger.info(
+            "this peer is in swarm epoch %d and the swarm in %d: it loads the swarm's state",
+            order.epoch,
+            optimizer.tracker.global_epoch,
+        )
+
+    def _loaded(self, order: "Order", lane: int) -> None:
+        optimizer, hands, machine = self._optimizer, self._driver.hands, self._driver.machine
+        epoch, was_left_out = self._left
+        if order.epoch != epoch:
+            optimizer.ledger.caught_up(epoch, was_left_out)
+        mark = optimizer.state_averager.lineage.mark if optimizer.record else None
+        optimizer.record("loaded", epoch=order.epoch, mark=mark, seconds=round(hands.load_s, 3))
+        logger.info("loaded the swarm's state of swarm epoch %d within %.1f s", order.epoch, hands.load_s)
+        if machine.loads >= OFTEN:
+            logger.warning(
+                "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower "
+                "than the swarm. A larger target_batch_size gives it "
+                "more time, load_state_compression or a faster link a quicker download",
+                machine.loads,
+            )
+
+    def _rests(self, order: "Order", lane: int) -> None:
+        self._optimizer.record("load_failed", **self.seen())
+
+    def _doubt(self, order: "Order", lane: int) -> None:
+        logger.warning(
+            "peers claim epoch %d, and this peer could get no state of it: for %g s it does not count these peers, "
+            "and continues in epoch %d",
+            self._optimizer.tracker.global_epoch,
+            order.wait,
+            order.epoch,
+        )
