@@ -28,7 +28,7 @@ typedef struct py_epoch {
   hv_env env; /* that hashes only */
   lane_queue lanes[HV_EPOCH_LANES];
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
-  int is_reported, is_paused;
+  int is_reported, is_paused, has_batch;
   PyThread_type_lock bell; /* locked; released when the training thread may go on */
 } py_epoch;
 
@@ -106,6 +106,9 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return bind_raise_why(state, status, &err);
   }
   self->progress = Py_NewRef(progress);
+  self->is_paused = 1;
+  if (bind_progress_of(progress))
+    hv_hive_progress_pause(bind_progress_of(progress), 1);
   self->lineage = Py_NewRef(lineage);
   self->ledger = Py_NewRef(ledger);
   return (PyObject *)self;
@@ -232,7 +235,8 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
     } else
       puts_in(self, lane_of(&order, by), &order);
   }
-  int is_paused = !hv_epoch_is_free(&self->machine);
+  self->has_batch |= event->kind == HV_EPOCH_BATCH && event->samples;
+  int is_paused = !hv_epoch_is_free(&self->machine) || !self->has_batch; /* nobody measured what the first batch took */
   if (is_paused != self->is_paused)
     hv_hive_progress_pause(progress, is_paused);
   self->is_paused = is_paused;

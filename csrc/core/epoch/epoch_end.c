@@ -211,10 +211,12 @@ void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const 
   if (lane == HV_EPOCH_LATE && self->late == HV_EPOCH_LATE_VOID)
     return;
   if (action == HV_EPOCH_APPLY && lane == HV_EPOCH_NOW && self->late == HV_EPOCH_LATE_TO_TAKE) {
+    int only_takes = self->only_takes;
+    self->only_takes = 0;
     self->late = HV_EPOCH_LATE_IDLE;
     settles(self, e);
-    self->goes_on = !self->only_takes && self->end.acting[HV_EPOCH_NOW] != 0; /* a copy of the state comes first */
-    if (!self->goes_on && !self->only_takes && !epoch_is_aside(self))
+    self->goes_on = !only_takes && self->end.acting[HV_EPOCH_NOW] != 0; /* a copy of the state comes first */
+    if (!self->goes_on && !only_takes && !epoch_is_aside(self))
       epoch_goes_on(self, e); /* rule 2: by this event's reading */
     return;
   }

@@ -408,7 +408,7 @@ class Driver:
         self.background.end(timeout)
         self.machine.leave()
         while (order := self.machine.next(NOW)) is not None:
-            if order[0] in ("CANCEL", "WITHDRAW", "LOST"):
+            if order[0] in ("CANCEL", "WITHDRAW"):
                 self._carry_out(Order(*order), NOW)
 
 
