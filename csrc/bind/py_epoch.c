@@ -266,6 +266,11 @@ static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_OVERFLOW, .samples = samples, .ok = in_place}, HV_EPOCH_NOW);
 }
 
+static PyObject *epoch_time(PyObject *object, PyObject *ignored) {
+  (void)ignored;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
+}
+
 static PyObject *epoch_pause(PyObject *object, PyObject *ignored) {
   (void)ignored;
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_PAUSE}, HV_EPOCH_NOW);
@@ -491,6 +496,7 @@ static const PyMethodDef methods[] = {
     {"batch", epoch_batch, METH_O, "batch(samples): the training thread is here, with a batch that is summed up; 0: with none."},
     {"overflow", epoch_overflow, METH_VARARGS,
      "overflow(samples, in_place): a batch's gradient overflowed; in_place: the sums, too."},
+    {"time", epoch_time, METH_NOARGS, "Time has passed, in a wait of the training thread."},
     {"pause", epoch_pause, METH_NOARGS, "The training thread is here between two batches."},
     {"done", (PyCFunction)(void (*)(void))epoch_done, METH_VARARGS | METH_KEYWORDS,
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},

@@ -223,3 +223,22 @@ def in_one_process(peers, epochs, optimizer="sgd", scheduler="none"):
             steps.step()
         after.append(flat(model))
     return after
+
+
+def finds_no_group(averager, when=lambda: True):
+    """While `when` says so, the search for this averager's groups fails at once."""
+    inner = averager.schedule_step
+
+    def schedule_step(*args, **kwargs):
+        if when():
+            raise hivemind.HivemindError("there is no group, says this test")
+        return inner(*args, **kwargs)
+
+    averager.schedule_step = schedule_step
+
+
+def controls_of(averager):
+    """A list that receives the control of each search of this averager."""
+    inner, controls = averager.schedule_step, []
+    averager.schedule_step = lambda *args, **kwargs: controls.append(inner(*args, **kwargs)) or controls[-1]
+    return controls

@@ -117,6 +117,8 @@ static int averages_state(hv_epoch *self, hv_epoch_lane lane, const epoch_event 
     epoch_act(self, lane, HV_EPOCH_TAKE, 0);
     return 1;
   }
+  if (r->averaged && !r->meets_another && !self->config.differs)
+    self->made = r->epoch + 1; /* the average changes nothing any more, so joiners need not wait for it */
   return begins_round(self, lane, HV_EPOCH_REPLICA_STATE);
 }
 
@@ -164,8 +166,6 @@ static void now_is_over(hv_epoch *self, const epoch_event *e) {
   epoch_tell(self, HV_EPOCH_SAYS_ENDED);
   if (r->plan.n_late) {
     self->late = HV_EPOCH_LATE_WORKS;
-    if (takes_ahead(r) && r->averaged && !r->meets_another && !self->config.differs && !epoch_is_unusable(self))
-      self->made = r->epoch + 1; /* an average changes nothing any more, so a long one need not be waited for */
     advances(self, HV_EPOCH_LATE, e);
   } else
     settles(self, e);

@@ -9,7 +9,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
-from _hivemind_c import Future, HivemindCancelledError, HivemindError, HivemindValueError
+from _hivemind_c import Future, HivemindCancelledError, HivemindError, HivemindTimeoutError, HivemindValueError
 
 from hivemind_c._log import begin, when_done
 from hivemind_c.averaging.group_info import GroupInfo
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hivemind_c.averaging")
 Gathered = Dict[str, Any]
+SLICE_S = 0.25  #: of a wait in which something else is to be done
 
 
 class AveragingStage(Enum):
@@ -94,6 +95,7 @@ class StepControl:
         self.allow_retries = allow_retries  #: whether it looks for another group if one was not found
         self.data_for_gather = data_for_gather  #: what this peer gives to be gathered, as it travels
         self.begun = time.monotonic()  #: moment in time.monotonic() at which the search for a group began
+        self.while_waiting: Optional[Callable[[], Any]] = None  #: called each quarter of a second in which one waits
         self._settled = threading.Event()
         self._settling = threading.Lock()
         self._lost: Optional[HivemindError] = None  # the averages have not reached the program's tensors
@@ -211,6 +213,11 @@ class StepControl:
             timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
         """
         try:
+            while self.while_waiting is not None and not self._future.done():
+                try:
+                    self._future.exception(SLICE_S)
+                except HivemindTimeoutError:
+                    self.while_waiting()
             details = self._future.result(timeout)
         except HivemindError:
             if self._future.done():

@@ -77,7 +77,7 @@ class Driver:
         self.notices = Notices(optimizer, self)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
-        self.is_asked = False  #: the program waits for a state, and is told what came of it
+        self._load_timeout: Optional[float] = optimizer.load_state_timeout
         self._gift_members: Tuple[int, list] = (0, [])
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
@@ -136,18 +136,23 @@ class Driver:
         self.machine.pause()
         self._drive()
 
-    def load(self, least: int) -> bool:
+    def load(self, least: int, timeout: Optional[float]) -> bool:
         """Loads the swarm's state. True if this peer has it now.
 
         Args:
             least: Oldest epoch whose state is accepted.
+            timeout: Longest time in seconds to download it. None: no limit.
         """
-        before, self.hands.adopted = self.hands.adopted, 0
+        before = self.hands.adopted
+        self.hands.settle_local_step()
         self.background.settle()
-        self.machine.asked(least)
-        self._drive()
-        loaded, self.hands.adopted = self.hands.adopted > 0, before + self.hands.adopted
-        return loaded
+        self._load_timeout = timeout
+        try:
+            self.machine.asked(least)
+            self._drive()
+        finally:
+            self._load_timeout = self._optimizer.load_state_timeout
+        return self.hands.adopted > before
 
     # ---- in place of a number of its own (TrainingStateAverager.local_epoch) ----
 
@@ -254,12 +259,19 @@ class Driver:
             self.machine.round(lane, order.which, "CANCELLED")
             raise
 
+    def _while_waiting(self) -> None:
+        """The training thread waits for a round: joiners may need a copy of the state meanwhile."""
+        self.machine.time()
+        while self.machine.has_now:
+            self._carry_out(Order(*self.machine.next(NOW)), NOW)
+
     def _average_gradients(self, order: Order, lane: int) -> None:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[GRADIENTS]
         if control is None:  # the log has said why
             self.machine.round(lane, GRADIENTS, "TIMEOUT")
             return
         called = end.clock.now()
+        control.while_waiting = None if lane else self._while_waiting
         try:
             with end.clock.enter("waiting"):
                 members = self._gradients.average_loaded(float(order.samples), control=control)
@@ -304,6 +316,7 @@ class Driver:
             self.machine.round(lane, STATE, "TIMEOUT")
             return
         called = end.clock.now()
+        control.while_waiting = None if lane else self._while_waiting
         try:
             with end.clock.enter("waiting"):
                 members = self._state.average_loaded(control)
@@ -388,7 +401,7 @@ class Driver:
         begun = EpochClock().now()
         try:
             with optimizer.ledger.clock.enter("loading"):
-                loaded = self._state.fetch_state(optimizer.load_state_timeout, order.epoch)
+                loaded = self._state.fetch_state(self._load_timeout, order.epoch)
         finally:
             self.hands.loaded, self.hands.load_s = loaded, EpochClock().now() - begun
             if loaded is None:

@@ -397,18 +397,22 @@ class Optimizer(TorchInterface, MetricReports):
         self._local_samples = 0
         self.ledger.end(end)
 
-    def load_state_from_peers(self, epoch_least: Optional[int] = None, **kwargs: Any) -> bool:
+    def load_state_from_peers(
+        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: Optional[int] = None
+    ) -> bool:
         """Replaces model, optimizer, scheduler and epoch by the state of the swarm. False: there is none.
 
         Without a state they stay as they were. Samples of this epoch and unfinished background work are dropped either
         way.
 
         Args:
+            wait: Must be True, because nothing may train while parameters change.
+            timeout: Longest time in seconds to download it. None: load_state_timeout.
             epoch_least: Oldest epoch whose state is accepted. None: that of the swarm.
-            **kwargs: Arguments of TrainingStateAverager.load_state_from_peers.
         """
-        self.state_averager.check_load(**kwargs)
-        return self.driver.load(max(self.local_epoch, self.tracker.global_epoch) if epoch_least is None else epoch_least)
+        self.state_averager.check_load(wait)
+        least = max(self.local_epoch, self.tracker.global_epoch) if epoch_least is None else epoch_least
+        return self.driver.load(least, self.load_state_timeout if timeout is None else timeout)
 
     def is_synchronized_with_peers(self) -> bool:
         """True if this peer is in the epoch of the swarm, or at its very end."""

@@ -501,19 +501,18 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
             timeout: Longest time in seconds to download it. None: no limit.
             epoch_least: Oldest epoch whose state is accepted.
         """
-        self.check_load(wait=wait)
+        self.check_load(wait)
         self.background.settle()
         taken = self._take_over_state(self.fetch_state(timeout, epoch_least))
         if taken:
             self.background.drop()  # what it made is of the state before
         return taken
 
-    def check_load(self, wait: bool = True, timeout: Optional[float] = None) -> None:
-        """Raises ValueError for arguments of load_state_from_peers() that do not fit.
+    def check_load(self, wait: bool) -> None:
+        """Raises ValueError unless a load is waited for.
 
         Args:
             wait: Must be True, because nothing may train while parameters change.
-            timeout: Longest time in seconds to download it. None: no limit.
         """
         if not wait:
             raise ValueError(

@@ -1,71 +1,25 @@
 """A peer trains, waits or stops while no other one trains, as when_alone says."""
 
-from types import SimpleNamespace
+import time
 
 import pytest
 
 import hivemind_c as hivemind
-from hivemind_c.optim.company import Company
 from optim_support import Peer, network, together
 
 
-class Node:
-    """A DHT that was given a peer."""
-
-    initial_peers, bootstrap_timeout = ("/ip4/127.0.0.1/tcp/1/p2p/x",), 3.0
-
-    def __init__(self, is_initial=False):
-        self.is_initial = is_initial
-
-    def state(self):
-        return {"is_initial": self.is_initial}
-
-
-def company(when_alone, **options):
-    clock = SimpleNamespace(now=100.0)
-    made = Company(Node(**options), "run", when_alone, lambda: clock.now)
-    made.clock = clock
-    return made
-
-
-def test_waiting_peer_ends_no_epoch_and_warns_once(caplog):
-    one = company("wait")
-    for _ in range(5):
-        assert not one.may_end_epoch(1) and one.waits
-        one.clock.now += 1.0
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "when_alone='wait'" in caplog.text
-    assert one.may_end_epoch(2) and not one.waits
-    assert "another trainer again" in caplog.text
-
-
-def test_stopping_peer_raises_after_the_bootstrap_timeout():
-    one = company("stop")
-    assert not one.may_end_epoch(1)
-    one.clock.now += 2.9
-    assert not one.may_end_epoch(0)
-    one.clock.now += 0.2
-    with pytest.raises(hivemind.AloneError, match="no other peer trains in run 'run' for 3 s"):
-        one.may_end_epoch(1)
-
-
-def test_time_alone_begins_anew_after_company():
-    one = company("stop")
-    one.may_end_epoch(1)
-    one.clock.now += 2.0
-    assert one.may_end_epoch(2)
-    one.clock.now += 2.0
-    assert not one.may_end_epoch(1)
-    one.clock.now += 2.0
-    assert not one.may_end_epoch(1)
-
-
-def test_peer_that_others_come_to_is_not_alone():
-    assert company("train").may_end_epoch(1)
-    assert company("stop", is_initial=True).may_end_epoch(1)
-    first = company("wait")
-    first._dht.initial_peers = ()
-    assert first.may_end_epoch(1) and not first.waits
+def test_stopping_peer_raises_after_the_bootstrap_timeout(dhts, monkeypatch):
+    """Each call of step() without company says so once, and the samples stay."""
+    monkeypatch.setattr(type(dhts[1]), "bootstrap_timeout", property(lambda dht: 0.5))
+    one = Peer(1, dhts[1], network(), run_id="stops", target_batch_size=32, when_alone="stop")
+    try:
+        with pytest.raises(hivemind.AloneError, match="no other peer trains in run 'stops' for 0.5 s"):
+            while one.batches < 1000:
+                one.batch()
+                time.sleep(0.01)
+        assert one.optimizer.local_epoch == 0 and one.optimizer.local_samples >= 32
+    finally:
+        one.optimizer.shutdown()
 
 
 def test_waiting_trainer_keeps_its_samples_until_another_comes(dhts):
@@ -76,13 +30,13 @@ def test_waiting_trainer_keeps_its_samples_until_another_comes(dhts):
     try:
         for _ in range(6):
             one.batch()
-        assert one.optimizer.local_epoch == 0 and one.optimizer.local_samples == 96 and one.optimizer.company.waits
+        assert one.optimizer.local_epoch == 0 and one.optimizer.local_samples == 96 and one.optimizer.waits_for_company
         other.enter()
         other.wait_for(2)
         one.wait_for(2)
         together(lambda: one.train(2), lambda: other.train(2))
         last = one.optimizer.last_epoch
-        assert (last.epoch, last.outcome) == (0, "averaged") and not one.optimizer.company.waits
+        assert (last.epoch, last.outcome) == (0, "averaged") and not one.optimizer.waits_for_company
     finally:
         one.optimizer.shutdown()
         other.optimizer.shutdown()

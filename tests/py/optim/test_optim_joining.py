@@ -14,7 +14,20 @@ import hivemind_c as hivemind
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.statistics import describe, restore, statistics_of
-from optim_support import backward, batch, flat, loss_of, meet, network, settle, together, train_together, train_until
+from optim_support import (
+    backward,
+    batch,
+    controls_of,
+    finds_no_group,
+    flat,
+    loss_of,
+    meet,
+    network,
+    settle,
+    together,
+    train_together,
+    train_until,
+)
 from support import PATIENCE, eventually
 
 RUNS = itertools.count()
@@ -168,7 +181,7 @@ def restored(peer):
 def test_checkpoint_reaches_joiners_of_its_first_epoch(peer):
     one, run = restored(peer)
     start = flat(one.model)
-    train_until([one], lambda: one.optimizer.state_averager.offers._offered == 4)
+    train_until([one], lambda: one.optimizer.driver.machine.offered_epoch == 4)
     joiners = [peer(i, network(seed=8 + i), **run) for i in (1, 2)]
     train_until([one, *joiners], lambda: all(late.optimizer.local_epoch == 4 for late in joiners))
     assert all(torch.equal(flat(late.model), start) for late in [one, *joiners])
@@ -180,15 +193,6 @@ def test_restored_peer_counts_from_its_first_step(peer):
     assert not one.optimizer.tracker.figures().reported
     one.batch()
     assert one.optimizer.tracker.figures().reported and one.optimizer.tracker.figures().local_epoch == 4
-
-
-def test_pauses_stay_bounded_after_thousands_of_failures(peer):
-    optimizer = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=32).optimizer
-    offers = optimizer.state_averager.offers
-    optimizer.belief._doubts = offers._failures = 5000
-    optimizer.belief.doubt(3, 0)
-    assert not offers.apply_loaded(None, 0.0)
-    assert 59 < optimizer.belief._until - time.monotonic() <= 60 and 4 < offers._again - time.monotonic() <= 5
 
 
 def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
@@ -244,8 +248,7 @@ def test_samples_count_on_while_a_far_epoch_is_doubted(peer, dhts):
     counts_a_little(one)
     liar = a_ghost(dhts[1], one.optimizer.run_id, 10**6)
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
-    offered = one.optimizer.state_averager.offers
-    offered.offer(0)
+    one.optimizer.state_averager.share_state(0)
     assert eventually(lambda: is_on_offer(dhts[2], one, 0))
     for _ in range(5):
         counts_a_little(one)
@@ -255,7 +258,7 @@ def test_samples_count_on_while_a_far_epoch_is_doubted(peer, dhts):
     liar.shutdown()
 
 
-def test_each_doubt_lasts_longer_until_a_state_is_loaded(peer, dhts, caplog):
+def test_each_doubt_lasts_longer(peer, dhts, caplog):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=10**6)
     meet([one])
     liar = a_ghost(dhts[1], one.optimizer.run_id, 10**6)
@@ -266,10 +269,6 @@ def test_each_doubt_lasts_longer_until_a_state_is_loaded(peer, dhts, caplog):
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         assert eventually(lambda: counts_a_little(one) and len(doubts()) >= 3)
         assert doubts()[:3] == ["1", "2", "4"] and one.optimizer.reporter.samples_lost == 0
-        caplog.clear()
-        one.optimizer.belief.trust()
-        assert eventually(lambda: counts_a_little(one) and doubts())
-    assert doubts() == ["1"]
     liar.shutdown()
 
 
@@ -278,7 +277,7 @@ def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw")
     old = [peer(1, **run), peer(3, **run)]
     train_together(old, 2)
-    old[1].optimizer.state_averager.offers.withdraw()
+    old[1].optimizer.state_averager._stop_sharing()
     averager = old[0].optimizer.state_averager
     averager.share_state(2)
     metadata, tensors, _ = averager.get_current_state()
@@ -325,8 +324,8 @@ def test_lone_trainer_refuses_a_useless_state_and_trains_on(peer, dhts, useless,
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         train_until([one], lambda: one.optimizer.local_epoch >= 2)
     assert any("refusing the state of epoch 1000000" in line for line in caplog.messages)
-    assert not one.optimizer.belief.is_offered(10**6), "it is not tried again"
-    assert one.optimizer.belief.newest_offered(10**6) is None
+    with pytest.raises(hivemind.HivemindError):  # it is not tried again
+        one.optimizer.state_averager._shared().look(3.0, epoch_least=10**6)
     stranger.withdraw()
     liar.shutdown()
 
@@ -379,12 +378,11 @@ def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog, way):
     ghost = hivemind.ProgressTracker(dhts[3], run["run_id"], 32, start=True)
     ghost.report_local_progress(2, 1000)
     assert eventually(lambda: late.optimizer.tracker.global_progress.samples_accumulated >= 32)
-    group_search = late.optimizer.group_search
-    if way == "has searched":  # as if its search had ended already
-        group_search.take_gradient_control = lambda epoch: group_search.cancel()
+    is_over = way != "has searched"
+    finds_no_group(late.optimizer.grad_averager, lambda: not is_over)
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         late.batch()
-    vars(group_search).pop("take_gradient_control", None)
+    is_over = True
     assert any("stays in this epoch" in line for line in caplog.messages)
     assert late.optimizer.local_epoch == 2 and torch.equal(flat(late.model), flat(old[0].model))
     ghost.shutdown()
@@ -393,16 +391,15 @@ def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog, way):
     train_until(everyone, lambda: len(equal_epochs(everyone)) >= 3)
 
 
-def test_lone_stepper_offers_its_state_while_it_averages(peer, dhts):
-    """Nobody came for its gradients, and nobody has come yet to average its state."""
+def test_lone_stepper_offers_its_state(peer, dhts):
+    """Nobody came for its gradients, so it waits for nobody to average its state."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, **WAITS_LONG)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 0)
     one.wait_for(2)
-    one.optimizer.group_search.prepare = lambda: None
-    one.optimizer.group_search.take_gradient_control = lambda epoch: None  # nobody came for them
+    finds_no_group(one.optimizer.grad_averager)
     one.train(1)
+    counts_a_little(one)
     state = offered_to(dhts[2], one, 1)
-    assert one.optimizer.state_averager.background.busy, "nobody has come for the state yet"
     assert state.epoch == 1 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), flat(one.model))
     ghost.shutdown()
 
@@ -411,11 +408,14 @@ def test_state_is_offered_while_a_dead_peer_delays_averaging(peer, dhts):
     """The peer has averaged gradients with one that died before the state was averaged, and still waits for it."""
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, **WAITS_LONG)
     one, dies = peer(0, **run), peer(1, **run)
-    group_search = dies.optimizer.group_search
-    group_search._begin_state = lambda *_: None
-    group_search.enter_epoch = dies.optimizer.state_averager.offers.offer = lambda epoch: None
+    finds_no_group(dies.optimizer.state_averager)
+    dies.optimizer.grad_averager.reached = dies.optimizer.state_averager.reached = lambda epoch: None
+    dies.optimizer.state_averager.allow_state_sharing = False
     meet([one, dies])
     together(lambda: one.train(1), lambda: dies.train(1))
+    counts_a_little(one)
+    time.sleep(0.5)
+    counts_a_little(one)
     state = offered_to(dhts[2], one, 1)
     assert one.optimizer.state_averager.background.busy, "it still waits for the other"
     assert state.epoch == 1 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), flat(one.model))
@@ -433,7 +433,7 @@ def test_failed_load_drops_the_sums_and_keeps_all_else(peer, offload):
     )
     one.train(2)
     settle(one.optimizer)
-    one.optimizer.state_averager.offers.withdraw()
+    one.optimizer.state_averager._stop_sharing()
     before, memory = flat(one.model), one.optimizer.state_dict()
     counts_a_little(one)
     assert one.optimizer.local_samples == 1
@@ -467,8 +467,7 @@ def test_state_is_offered_while_the_epochs_end_is_awaited(peer, dhts):
     one.train(3)
     ghost = a_ghost(dhts[1], one.optimizer.run_id, 3)
     one.wait_for(2)
-    before, controls, gradients = flat(one.model), [], one.optimizer.group_search.take_gradient_control
-    one.optimizer.group_search.take_gradient_control = lambda epoch: controls.append(gradients(epoch)) or controls[-1]
+    before, controls = flat(one.model), controls_of(one.optimizer.grad_averager)
     waits = threading.Thread(target=one.train, args=(4,))
     waits.start()
     try:
@@ -504,36 +503,12 @@ def test_peer_left_behind_by_dead_peers_offers_its_state(peer, dhts):
     and begin anew."""
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     one.train(3)
-    one.optimizer.state_averager.offers.invalidate()  # it has loaded it
-    one.optimizer.is_left_behind(3)
+    one.optimizer.state_averager.lineage.is_left()
     before = flat(one.model)
-    assert eventually(lambda: counts_a_little(one) and not one.optimizer.missed)
+    assert eventually(lambda: counts_a_little(one) and not one.optimizer.driver.machine.is_unusable)
     state = offered_to(dhts[2], one, 3)
     assert one.optimizer.local_epoch == state.epoch == 3 and torch.equal(
         torch.cat([t.flatten() for t in state.tensors[:4]]), before
-    )
-
-
-def test_urgent_averaging_is_not_put_off_to_the_epochs_end(peer, monkeypatch):
-    """An averaging that is needed at once begins at once, though the epoch ends much later."""
-    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
-    optimizer, asked = one.optimizer, []
-    monkeypatch.setattr(
-        type(optimizer.tracker), "estimated_next_update_time", property(lambda tracker: get_dht_time() + 1000)
-    )
-    for averager in (optimizer.grad_averager, optimizer.state_averager):
-        monkeypatch.setattr(
-            averager, "schedule_step", lambda when, timeout, **more: asked.append((when - get_dht_time(), timeout))
-        )
-    optimizer.group_search.take_gradient_control(0)
-    optimizer.group_search.take_state_control(1)
-    assert len(asked) == 2 and all(
-        when <= optimizer.matchmaking_time and timeout <= optimizer.averaging_timeout + 1 for when, timeout in asked
-    )
-    asked.clear()
-    optimizer.group_search.prepare()
-    assert len(asked) == 2 and all(when > optimizer.matchmaking_time for when, _ in asked), (
-        "ahead of the end there is time"
     )
 
 
@@ -621,16 +596,15 @@ def test_joiner_keeps_the_settings_of_its_own_device():
 
 
 def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
-    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
-    averager = one.optimizer.state_averager
-    metadata, tensors, _ = averager.get_current_state()
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=16)
+    one, late = peer(0, **run), peer(1, network(seed=9), **run)
+    one.train(3)
+    one.optimizer.state_averager.share_state(3)
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         for _ in range(2):
-            assert averager.offers.apply_loaded((metadata, tensors), 1.0)
+            assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
         assert not caplog.messages
-        averager.offers.loads = 0  # it made an epoch with the others: it begins to count anew
-        for _ in range(3):
-            assert averager.offers.apply_loaded((metadata, tensors), 1.0)
+        assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
     assert [line for line in caplog.messages if "slower than the swarm" in line and "target_batch_size" in line]
 
 
@@ -650,13 +624,11 @@ def test_grad_scaler_can_be_updated_after_a_skipped_batch(peer, reuse):
 
     step(0)
     for overflow in (False, True):
-        one.optimizer.missed, one.optimizer.state_averager.offers._again = True, 0.0
+        one.optimizer.state_averager.lineage.is_left()  # it loads a state, which nobody has
         step(1, overflow)
         assert one.optimizer.local_samples == 0
     assert scaler.get_scale() == 128.0
-    one.optimizer.missed = False
-    step(2)
-    assert one.optimizer.local_samples == 16
+    assert eventually(lambda: step(2) or one.optimizer.local_samples == 16)
 
 
 def test_skipped_batches_do_not_stay_in_reused_buffers(peer):
@@ -667,14 +639,12 @@ def test_skipped_batches_do_not_stay_in_reused_buffers(peer):
         one.optimizer.step()
 
     step(0)
-    one.optimizer.missed, one.optimizer.state_averager.offers._again = (
-        True,
-        math.inf,
-    )  # an attempt has failed, and the next one is later
+    one.optimizer.state_averager.lineage.is_left()  # it loads a state, which nobody has, and rests
     for number in range(1, 6):
         step(number)
     assert one.optimizer.local_samples == 0 and one.optimizer.reporter.samples_lost == 6 * 16
-    one.optimizer.missed = False
+    while one.optimizer.driver.machine.state == "RESTING":
+        step(5)
     step(6)
     expected = network()
     backward(expected, 6, 16)

@@ -15,7 +15,7 @@ import hivemind_c as hivemind
 from hivemind_c.averaging.marks import Member, ticket_of, view_of
 from hivemind_c.optim.lineage import Lineage
 from hivemind_c.p2p import to_base58
-from optim_support import Peer, flat, meet, network, settle, together, train_together, train_until
+from optim_support import Peer, finds_no_group, flat, meet, network, settle, together, train_together, train_until
 from support import PATIENCE
 
 RUNS = itertools.count()
@@ -216,10 +216,7 @@ def fails_once(peer, epoch):
 
 def goes_on_alone(peer, epoch):
     """It looks for no group at the end of that epoch."""
-    group_search = peer.optimizer.group_search
-    prepare, gradients = group_search.prepare, group_search.take_gradient_control
-    group_search.prepare = lambda: None if peer.optimizer.local_epoch == epoch else prepare()
-    group_search.take_gradient_control = lambda now: None if now == epoch else gradients(now)
+    finds_no_group(peer.optimizer.grad_averager, lambda: peer.optimizer.local_epoch == epoch)
 
 
 def until_equal(peers, deadline_s=3 * PATIENCE):
@@ -294,7 +291,7 @@ def test_peer_that_misses_an_equal_average_is_still_equal(swarm, caplog):
     """As in a swarm that is killed at: some of those who have stepped together average their states, and others come
     late."""
     peers = swarm(4, average_state_every=1)
-    peers[0].optimizer.group_search._begin_state = lambda *args: None
+    finds_no_group(peers[0].optimizer.state_averager)
     rounds = []
     for peer in peers:
         inner = peer.optimizer.state_averager.average_loaded

@@ -12,7 +12,7 @@ import torch
 from _hivemind_c import HivemindError
 
 import hivemind_c as hivemind
-from optim_support import Peer, flat, meet, network, together, train_together
+from optim_support import Peer, finds_no_group, flat, meet, network, together, train_together
 from test_optim_lineage import fails_once, goes_on_alone, swarm, until_equal  # noqa: F401
 
 RUNS = itertools.count()
@@ -102,7 +102,7 @@ def test_load_that_drops_a_delayed_round_loses_its_samples(swarm):
     first, second = peers = swarm(2, each=[{}, keep], **options)
     train_together(peers, 2)
     is_left_out(second, 2)
-    while not second.optimizer.missed:
+    while not second.optimizer.driver.machine.is_unusable:
         assert second.optimizer.local_epoch <= 3
         first.batch()
         if second.optimizer.local_epoch < 3:  # its last step() has begun the round
@@ -167,7 +167,7 @@ def test_replica_of_one_model_keeps_its_mark_for_all_epochs(swarm):
     begun = flat(right[0].model).clone()
     until_equal(peers)
     assert not right[0].optimizer.state_averager.lineage.is_wrong and not torch.equal(begun, flat(right[0].model))
-    assert right[0].optimizer.state_averager.offers.loads == 0  # it never took over another one's
+    assert right[0].optimizer.driver.machine.loads == 0  # it never took over another one's
 
 
 def test_epoch_is_not_ended_by_figures_from_before_a_wait(dhts):
@@ -177,20 +177,23 @@ def test_epoch_is_not_ended_by_figures_from_before_a_wait(dhts):
     try:
         meet([one, other])
         one.batch()
-        background = one.optimizer.state_averager.background
-        inner, seen = background.take, []
+        state, seen = one.optimizer.state_averager, []
 
-        def take(wait=False, timeout=None):
-            if wait and not seen:  # the epoch looks full: the other peer leaves before it is
-                other.optimizer.shutdown()
-                while (peers := one.optimizer.tracker.figures().peers) > 1:
-                    one.optimizer.tracker.fetch_global_progress()
-                seen.append(peers)
-            return inner(wait, timeout)
+        def average_loaded(control, timeout=None):
+            while one.optimizer.driver.machine.state != "ENDING":  # the epoch looks full, and waits for this
+                time.sleep(0.005)
+            other.optimizer.shutdown()  # before it is
+            while (peers := one.optimizer.tracker.figures().peers) > 1:
+                one.optimizer.tracker.fetch_global_progress()
+            seen.append(peers)
+            control.cancel()
+            raise HivemindError("nobody is there any more, says this test")
 
-        background.take = take
+        finds_no_group(one.optimizer.grad_averager)
+        state.average_loaded = average_loaded
         other.optimizer.tracker.report_local_progress(0, 48)
         while not seen:
+            other.optimizer.tracker.report_local_progress(one.optimizer.local_epoch, 48)
             one.batch()
             assert one.batches < 200
         assert one.optimizer.local_epoch == 0 or one.optimizer.local_samples == 0

@@ -16,6 +16,7 @@ from hivemind_c.optim.parameters import all_finite
 from optim_support import (
     QUICK,
     Peer,
+    controls_of,
     backward,
     batch,
     flat,
@@ -353,7 +354,7 @@ def test_joiner_takes_averaged_statistics_if_it_has_the_rest(spared, dhts, began
     peers = spared(delay_state_averaging=False, average_opt_statistics=("exp_avg_sq",))
     train_together(peers, 2)
     for peer in peers:
-        peer.optimizer.state_averager.offers.offer(2)
+        peer.optimizer.state_averager.share_state(2)
     late = Peer(
         2,
         dhts[2],
@@ -380,10 +381,9 @@ def test_peer_without_values_to_average_holds_no_group(dhts, caplog):
         dhts, use_local_updates=True, optimizer="adamw", average_opt_statistics="exp_avg", delay_state_averaging=False
     )
     try:
-        controls, inner = [], peer.optimizer.group_search.take_state_control
-        peer.optimizer.group_search.take_state_control = lambda epoch: controls.append(inner(epoch)) or controls[-1]
+        controls = controls_of(peer.optimizer.state_averager)
         with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
-            while not controls:
+            while not (controls and controls[-1].done()):
                 ghost.report_local_progress(0, 16)
                 peer.optimizer.step()  # a batch without any gradient
                 time.sleep(0.05)
@@ -523,7 +523,8 @@ def test_defect_01_without_any_gradient_there_is_no_step_at_all(dhts):
         before = flat(peer.model)
         ghost.report_local_progress(0, 16)
         assert eventually(lambda: peer.optimizer.tracker.ready_to_update_epoch)
-        peer.optimizer._look_around()  # a batch that overflowed, say, has brought it here
+        peer.optimizer.begin()
+        peer.optimizer.driver.batch(0)  # a batch that overflowed, say, has brought it here
         assert peer.optimizer.local_epoch == 0
         assert torch.equal(flat(peer.model), before)
     finally:
