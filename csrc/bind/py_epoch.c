@@ -258,6 +258,17 @@ static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW);
 }
 
+static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
+  py_epoch *self = (py_epoch *)object;
+  unsigned long long number;
+  if (!bind_whole_number(samples, &number))
+    return NULL;
+  forgets_losses(self);
+  hv_epoch_ledger_behind(self->machine.ledger, number);
+  tells_losses(self, HV_EPOCH_NOW);
+  Py_RETURN_NONE;
+}
+
 static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
   unsigned long long samples;
   int in_place;
@@ -494,6 +505,7 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
 
 static const PyMethodDef methods[] = {
     {"batch", epoch_batch, METH_O, "batch(samples): the training thread is here, with a batch that is summed up; 0: with none."},
+    {"behind", epoch_behind, METH_O, "behind(samples): a batch whose gradient is of the model before a state was loaded."},
     {"overflow", epoch_overflow, METH_VARARGS,
      "overflow(samples, in_place): a batch's gradient overflowed; in_place: the sums, too."},
     {"time", epoch_time, METH_NOARGS, "Time has passed, in a wait of the training thread."},

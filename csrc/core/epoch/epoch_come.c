@@ -217,6 +217,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
     epoch_comes(self, e);
   else {
     self->wanted = 0;
+    self->made = self->told; /* nobody has another one */
     enters(self, e);
     epoch_offers_begin(self, e, 1); /* those who had a newer one have gone */
   }

@@ -112,6 +112,15 @@ class Driver:
         self.machine.batch(samples)
         self._drive()
 
+    def behind(self, samples: int) -> None:
+        """A batch counts for nothing, because a state was loaded since; the others may be about to average.
+
+        Args:
+            samples: Samples in the batch.
+        """
+        self.machine.behind(samples)
+        self.batch(0)
+
     def overflow(self, samples: int, in_place: bool) -> None:
         """A batch's gradient overflowed.
 

@@ -157,6 +157,8 @@ class Hands:
     def _schedule(self, order: "Order") -> None:
         for _ in range(order.samples):
             self._state.step_scheduler(self.end.metric)
+        if self._driver.machine.state == "GATHERING":  # local updates: it has counted these epochs
+            self._optimizer.forget_count()
 
     def _take(self, order: "Order") -> int:
         self.settle_local_step()

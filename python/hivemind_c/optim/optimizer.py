@@ -242,20 +242,27 @@ class Optimizer(TorchInterface, MetricReports):
             self.grad_averager.expect_batch(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
+        adopted = self.driver.hands.adopted
         self.begin()
-        if self.driver.machine.counts_batches:
+        if self.driver.hands.adopted != adopted:  # the gradient is of another model
+            self._look_at_lost_batch(grad_scaler)
+            self.driver.behind(batch_size)
+        elif self.driver.machine.counts_batches:
             counts = self.auxiliary or self._takes_batch(batch_size, grad_scaler)
             if not counts:
                 self.driver.overflow(batch_size, self.reuse_grad_buffers)
             self.driver.batch(batch_size if counts else 0)
         else:
-            if grad_scaler is not None and not self.auxiliary:
-                # the batch counts for nothing, but the scaler's update() asks whether it was looked at
-                self._are_grads_finite(grad_scaler)
-            if self.reuse_grad_buffers:  # it lies in .grad with the sums
-                self.drop_sums()
+            self._look_at_lost_batch(grad_scaler)
             self.driver.batch(batch_size)
         self._forecast.update(self.tracker.figures())
+
+    def _look_at_lost_batch(self, grad_scaler: Optional[GradScaler]) -> None:
+        if grad_scaler is not None and not self.auxiliary:
+            # the batch counts for nothing, but the scaler's update() asks whether it was looked at
+            self._are_grads_finite(grad_scaler)
+        if self.reuse_grad_buffers:  # it lies in .grad with the sums
+            self.drop_sums()
 
     def begin(self) -> None:
         """Finds the swarm, before the first batch counts. The first step() does it, too."""
@@ -374,6 +381,10 @@ class Optimizer(TorchInterface, MetricReports):
             self.grad_averager.reset_accumulated_grads_()
         self._local_samples = 0
 
+    def forget_count(self) -> None:
+        """With local updates: an epoch begins, whose batches are counted from none."""
+        self._local_samples = 0
+
     def compare_setup(self) -> bool:
         """At the end of an epoch: has this peer's setup changed, and did others begin with another one?
 
@@ -394,7 +405,7 @@ class Optimizer(TorchInterface, MetricReports):
         Args:
             end: The end.
         """
-        self._local_samples = 0
+        self.forget_count()
         self.ledger.end(end)
 
     def load_state_from_peers(

@@ -129,7 +129,7 @@ def test_slow_peer_between_local_averages_keeps_its_updates(peer, dhts, caplog):
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         counts_a_little(one)
     assert one.optimizer.local_epoch == 4 == one.optimizer.state_averager.scheduler.last_epoch
-    assert one.optimizer.local_samples == 1 and one.optimizer.reporter.samples_lost == 0
+    assert one.optimizer.local_samples == 0 and one.optimizer.reporter.samples_lost == 0  # they are in the model
     assert not torch.equal(flat(one.model), before) and not caplog.messages
     other.report_local_progress(9, 1)  # it has averaged in epoch 6, and nobody has that state
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
@@ -204,7 +204,6 @@ def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
     assert not one.optimizer.is_synchronized_with_peers()
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         one.batch()
-    assert any("could not load the state" in line for line in caplog.messages)
     assert any("peers claim epoch 7" in line and "continues in epoch 0" in line for line in caplog.messages)
     assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
     assert one.optimizer.is_synchronized_with_peers() and one.optimizer.tracker.global_epoch == 0
