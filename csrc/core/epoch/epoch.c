@@ -139,6 +139,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .offered = HV_EPOCH_NONE,
                      .snapshot_epoch = HV_EPOCH_NONE,
                      .settled_us = HV_EPOCH_NONE,
+                     .counted_us = HV_EPOCH_NONE,
                      .wanted_offer = HV_EPOCH_NONE,
                      .looked_us = HV_EPOCH_NONE,
                      .found = HV_EPOCH_NONE};
@@ -182,7 +183,7 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->before = epoch == self->told + 1 ? self->end.samples : 0;
   self->told = epoch;
   self->serial++;
-  self->batch_us = now_us;
+  self->batch_us = self->counted_us = now_us;
 }
 
 void epoch_keeps_sums(hv_epoch *self) {

@@ -243,7 +243,7 @@ typedef struct hv_epoch {
   int has_coming_mark;
   unsigned failures, doubts, loads;
   int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here, has_heard, has_begun, only_takes, is_asked, gives_up;
-  uint64_t offered, snapshot_epoch, settled_us, epoch_us, cost_us, offer_again_us, wanted_offer;
+  uint64_t offered, snapshot_epoch, settled_us, counted_us, epoch_us, cost_us, offer_again_us, wanted_offer;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;
   size_t n_orders, first_order, lost_orders; /* lost_orders: 0 */

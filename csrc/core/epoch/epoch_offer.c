@@ -44,9 +44,9 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
 
 /* An epoch that lasts longer than was thought is offered after all, and so is a state whose offer has failed. */
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
-  if (self->made != self->told || self->settled_us == HV_EPOCH_NONE || e->now_us < self->offer_again_us)
+  if (self->made != self->told || self->counted_us == HV_EPOCH_NONE || e->now_us < self->offer_again_us)
     return;
-  int is_due = is_wanted(self, self->made) || e->now_us >= self->settled_us + period_us(self);
+  int is_due = is_wanted(self, self->made) || e->now_us >= self->counted_us + period_us(self);
   if (self->offered != self->made && is_due)
     epoch_snapshot(self, self->made);
 }
