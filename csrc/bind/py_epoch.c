@@ -462,7 +462,7 @@ static PyObject *order_tuple(const hv_epoch_order *o) {
 }
 
 static int looks_out(const hv_epoch *machine) {
-  return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING;
+  return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING || machine->state == HV_EPOCH_ENDING;
 }
 
 /* A slice of a wait of the training thread; then time has passed. -1: an exception is set. */

@@ -460,7 +460,8 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     epoch_looks(self, e);
   if (self->state == HV_EPOCH_COMING)
     epoch_come_goes_on(self, e);
-  if (self->state == HV_EPOCH_ENDING && e->kind == HV_EPOCH_TIME && self->end.rounding[HV_EPOCH_NOW])
+  if (self->state == HV_EPOCH_ENDING && e->kind == HV_EPOCH_TIME &&
+      (self->end.rounding[HV_EPOCH_NOW] || self->late == HV_EPOCH_LATE_WORKS))
     epoch_offers_overdue(self, e);
   if (self->state == HV_EPOCH_LEAVING && self->late != HV_EPOCH_LATE_VOID && !self->end.acting[HV_EPOCH_NOW])
     epoch_moves(self, HV_EPOCH_OVER);

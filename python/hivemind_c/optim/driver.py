@@ -184,18 +184,22 @@ class Driver:
 
     def _drive(self) -> None:
         """Carries out what is to be done before the training thread goes on."""
-        machine, clock = self.machine, self._optimizer.ledger.clock
-        while True:
-            if machine.has_now or machine.is_free:
-                order = machine.next(NOW)
-            else:
-                with clock.enter("waiting"):
-                    order = machine.next(NOW)
-            if order is None:
-                break
-            self._carry_out(Order(*order), NOW)
-            if machine.has_late and not machine.has_now:
-                self._start_late()
+        machine = self.machine
+        if machine.is_free and not machine.has_now:
+            return  # a batch that only counts
+        clock = self._optimizer.ledger.clock
+        with clock.enter("stepping"):
+            while (order := self._next(clock)) is not None:
+                self._carry_out(Order(*order), NOW)
+                if machine.has_late and not machine.has_now:
+                    self._start_late()
+
+    def _next(self, clock: EpochClock) -> Any:
+        """The next order for the training thread, which waits until there is one. None: it may go on."""
+        if self.machine.has_now or self.machine.is_free:
+            return self.machine.next(NOW)
+        with clock.enter("waiting"):
+            return self.machine.next(NOW)
 
     def _start_late(self) -> None:
         self.background.drop()  # of the end before; the machine has taken its outcome over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict, Union
 
 import torch
 
@@ -57,16 +57,10 @@ class Hands:
             order: The order.
             lane: The lane of the thread.
         """
-        clock = self._optimizer.ledger.clock
-        begun = clock.now()
-        if lane:
-            answer = self._do[order.what](order)
-        else:
-            with clock.enter("stepping"):
-                answer = self._do[order.what](order)
+        answer = self._do[order.what](order)
         facts = answer if isinstance(answer, dict) else {}
         ok = answer if isinstance(answer, int) else 1
-        self._driver.machine.done(lane, order.number, ok, clock.now() - begun, **facts)
+        self._driver.machine.done(lane, order.number, ok, **facts)
 
     def settle_local_step(self, wait: bool = True) -> None:
         """Takes a step of a batch over, which runs in the background with delay_optimizer_step.
@@ -186,13 +180,15 @@ class Hands:
 
     # ---- states ----
 
-    def _snapshot(self, order: "Order") -> int:
+    def _snapshot(self, order: "Order") -> Union[int, Dict[str, Any]]:
+        clock = self._optimizer.ledger.clock
+        begun = clock.now()
         self.settle_local_step()
         self._state.share_averages = self._gradients is None and not self.end.alone
         if not (self._state.allow_state_sharing or self._state.offers.gift is not None):
             return 0
         self.snapshot = self._state._make_state()
-        return 1
+        return dict(seconds=clock.now() - begun)
 
     def _adopt(self, order: "Order") -> int:
         self.settle_local_step()

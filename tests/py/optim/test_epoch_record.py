@@ -239,7 +239,7 @@ def test_each_batch_costs_no_reading_of_the_clock(dht, monkeypatch):
     clock, complete = optimizer.ledger.clock, EpochLedger._complete
     monkeypatch.setattr(clock, "now", lambda: (read.append(1), time.monotonic())[1])
     monkeypatch.setattr(EpochLedger, "_complete", lambda self: (made.append(1), complete(self))[1])
-    monkeypatch.setattr("hivemind_c.optim.transition.norm_of", lambda tensors: (normed.append(1), norm_of(tensors))[1])
+    monkeypatch.setattr("hivemind_c.optim.hands.norm_of", lambda tensors: (normed.append(1), norm_of(tensors))[1])
     backward(network(), 0, 16)
     optimizer.step()  # which joins the swarm
     read.clear()
@@ -254,7 +254,7 @@ def test_each_batch_costs_no_reading_of_the_clock(dht, monkeypatch):
 def test_norm_of_clipping_is_used_as_it_is(dht, monkeypatch):
     model = network()
     optimizer = make(dht, model, run_id=f"lone {next(RUNS)}", max_grad_norm=1e-3)
-    monkeypatch.setattr("hivemind_c.optim.transition.norm_of", lambda tensors: pytest.fail("it is there already"))
+    monkeypatch.setattr("hivemind_c.optim.hands.norm_of", lambda tensors: pytest.fail("it is there already"))
     backward(model, 0, 32)
     expected = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
     optimizer.step()

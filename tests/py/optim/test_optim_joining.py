@@ -410,14 +410,20 @@ def test_state_is_offered_while_a_dead_peer_delays_averaging(peer, dhts):
     finds_no_group(dies.optimizer.state_averager)
     dies.optimizer.grad_averager.reached = dies.optimizer.state_averager.reached = lambda epoch: None
     dies.optimizer.state_averager.allow_state_sharing = False
+    controls = controls_of(one.optimizer.state_averager)
     meet([one, dies])
     together(lambda: one.train(1), lambda: dies.train(1))
-    counts_a_little(one)
-    time.sleep(0.5)
-    counts_a_little(one)
-    state = offered_to(dhts[2], one, 1)
-    assert one.optimizer.state_averager.background.busy, "it still waits for the other"
-    assert state.epoch == 1 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), flat(one.model))
+    after = flat(one.model)
+    waits = threading.Thread(target=one.train, args=(2,))
+    waits.start()
+    try:
+        state = offered_to(dhts[2], one, 1)
+        assert one.optimizer.state_averager.background.busy, "it still waits for the other"
+        assert state.epoch == 1 and torch.equal(torch.cat([t.flatten() for t in state.tensors[:4]]), after)
+    finally:
+        dies.optimizer.shutdown()
+        controls[0].cancel()
+        waits.join()
 
 
 @pytest.mark.parametrize("offload", [False, True])
