@@ -270,11 +270,10 @@ static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
 }
 
 static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
-  unsigned long long samples;
-  int in_place;
-  if (!PyArg_ParseTuple(args, "O&p:overflow", bind_whole_number, &samples, &in_place))
+  unsigned long long samples, summed;
+  if (!PyArg_ParseTuple(args, "O&O&:overflow", bind_whole_number, &samples, bind_whole_number, &summed))
     return NULL;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_OVERFLOW, .samples = samples, .ok = in_place}, HV_EPOCH_NOW);
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_OVERFLOW, .samples = samples, .number = summed}, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_time(PyObject *object, PyObject *ignored) {
@@ -507,7 +506,7 @@ static const PyMethodDef methods[] = {
     {"batch", epoch_batch, METH_O, "batch(samples): the training thread is here, with a batch that is summed up; 0: with none."},
     {"behind", epoch_behind, METH_O, "behind(samples): a batch whose gradient is of the model before a state was loaded."},
     {"overflow", epoch_overflow, METH_VARARGS,
-     "overflow(samples, in_place): a batch's gradient overflowed; in_place: the sums, too."},
+     "overflow(samples, summed): a batch's gradient overflowed, and so many samples of the sums with it."},
     {"time", epoch_time, METH_NOARGS, "Time has passed, in a wait of the training thread."},
     {"pause", epoch_pause, METH_NOARGS, "The training thread is here between two batches."},
     {"done", (PyCFunction)(void (*)(void))epoch_done, METH_VARARGS | METH_KEYWORDS,

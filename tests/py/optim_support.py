@@ -124,7 +124,7 @@ class Peer:
 
     def enter(self):
         """Others count it, and expect it in their groups, before its first batch."""
-        self.optimizer.begin()
+        self.optimizer.find_swarm()
 
     def wait_for(self, n, timeout=PATIENCE):
         """Until it knows of n peers in the run, itself among them."""

@@ -401,9 +401,8 @@ static void is_asked(hv_epoch *self, const epoch_event *e) {
   epoch_comes(self, e);
 }
 
-/* ok: the sums lie where the batch does. */
 static void has_overflown(hv_epoch *self, const epoch_event *e) {
-  hv_epoch_ledger_overflow(self->ledger, e->samples, e->ok ? self->ledger->sums : 0);
+  hv_epoch_ledger_overflow(self->ledger, e->samples, e->number);
   epoch_wake(self, 0);
 }
 

@@ -117,7 +117,7 @@ typedef struct hv_epoch_config {
 typedef enum hv_epoch_event_kind {
   HV_EPOCH_TIME,     /* time has passed, or the count has changed */
   HV_EPOCH_BATCH,    /* the training thread is here, with a batch of `samples` that is summed; 0: with none */
-  HV_EPOCH_OVERFLOW, /* the sums have overflowed */
+  HV_EPOCH_OVERFLOW, /* a batch of `samples` has overflowed, and `number` samples of the sums with it, which lie where it does */
   HV_EPOCH_DONE,     /* the hands have answered action `number`: `ok` */
   HV_EPOCH_BROKE,    /* the hands could not do action `number`, and the program is told so */
   HV_EPOCH_PAUSE,    /* the training thread is here between two batches: it may take the late lane's outcome over */

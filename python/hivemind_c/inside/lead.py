@@ -40,6 +40,7 @@ class LeadOptimizer(Optimizer):
     def __init__(self, channel: Channel, module: torch.nn.Module, more: Callable[[bool], Message], **options: Any):
         self._channel, self._module, self._more = channel, module, more
         self._pending = 0  # samples in the sums of the other ranks
+        self._came = 0  # those of their latest batches
         self._open = False  # the others wait for commands
         self._skips = self._must_drop = False
         self._taken: Any = None  # what _state_now() was at the last `take`
@@ -68,6 +69,7 @@ class LeadOptimizer(Optimizer):
         stop = self._take_reports(kind)
         if whole:
             self._taken = None
+        self.ledger.samples.counted(self._with_others(0))
         self._conclude(stop)
 
     def step_without_batch(self) -> None:
@@ -95,6 +97,7 @@ class LeadOptimizer(Optimizer):
         others = reports[1:]
         self._count_others(sum(report["pending"] for report in others), sum(report["lost"] for report in others))
         if self._must_drop:
+            self.ledger.samples.counted(self._with_others(0))
             self.ledger.notes.lose(*self.ledger.samples.replaced())
             self._drop_others()
         for report in others:
@@ -106,7 +109,7 @@ class LeadOptimizer(Optimizer):
         samples, came = self.ledger.samples, pending - self._pending
         self._pending = pending
         fell = min(max(-came, 0), lost)  # sums that lay in .grad with an overflow
-        samples.counted(max(came, 0))
+        self._came += max(came, 0)
         self.ledger.notes.lose(*samples.overflow(lost - fell, fell))
 
     def _conclude(self, stop: bool) -> None:
@@ -143,6 +146,13 @@ class LeadOptimizer(Optimizer):
         stop = self._take_reports(BATCH)
         super()._take_step(batch_size, grad_scaler)
         self._conclude(stop)
+
+    def _own_sums(self) -> int:
+        return self.ledger.samples.sums - (self._pending - self._came)
+
+    def _with_others(self, samples: int) -> int:
+        came, self._came = self._came, 0
+        return samples + came
 
     def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
         if self._skips:

@@ -121,14 +121,14 @@ class Driver:
         self.machine.behind(samples)
         self.batch(0)
 
-    def overflow(self, samples: int, in_place: bool) -> None:
+    def overflow(self, samples: int, summed: int) -> None:
         """A batch's gradient overflowed.
 
         Args:
             samples: Samples of the batch.
-            in_place: True if the sums are lost with it.
+            summed: Samples of the sums that are lost with it.
         """
-        self.machine.overflow(samples, in_place)
+        self.machine.overflow(samples, summed)
         self._drive()
 
     def take(self, wait: bool = False) -> None:

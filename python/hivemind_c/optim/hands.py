@@ -73,7 +73,7 @@ class Hands:
     # ---- batches ----
 
     def _meet(self, order: "Order") -> None:
-        self._optimizer.meet()
+        self._optimizer.join_swarm()
 
     def _local_step(self, order: "Order") -> None:
         optimizer, state = self._optimizer, self._state

@@ -243,19 +243,27 @@ class Optimizer(TorchInterface, MetricReports):
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         adopted = self.driver.hands.adopted
-        self.begin()
+        self.find_swarm()
         if self.driver.hands.adopted != adopted:  # the gradient is of another model
             self._look_at_lost_batch(grad_scaler)
-            self.driver.behind(batch_size)
+            self.driver.behind(self._with_others(batch_size))
         elif self.driver.machine.counts_batches:
             counts = self.auxiliary or self._takes_batch(batch_size, grad_scaler)
             if not counts:
-                self.driver.overflow(batch_size, self.reuse_grad_buffers)
-            self.driver.batch(batch_size if counts else 0)
+                self.driver.overflow(batch_size, self._own_sums() if self.reuse_grad_buffers else 0)
+            self.driver.batch(self._with_others(batch_size if counts else 0))
         else:
             self._look_at_lost_batch(grad_scaler)
-            self.driver.batch(batch_size)
+            self.driver.batch(self._with_others(batch_size))
         self._forecast.update(self.tracker.figures())
+
+    def _own_sums(self) -> int:
+        """Samples of this process in the sums."""
+        return self.ledger.samples.sums
+
+    def _with_others(self, samples: int) -> int:
+        """Overridden where several processes are one peer (inside/lead.py): with the samples of their batches."""
+        return samples
 
     def _look_at_lost_batch(self, grad_scaler: Optional[GradScaler]) -> None:
         if grad_scaler is not None and not self.auxiliary:
@@ -264,7 +272,7 @@ class Optimizer(TorchInterface, MetricReports):
         if self.reuse_grad_buffers:  # it lies in .grad with the sums
             self.drop_sums()
 
-    def begin(self) -> None:
+    def find_swarm(self) -> None:
         """Finds the swarm, before the first batch counts. The first step() does it, too."""
         if self.driver.machine.state != "LOOKING":
             return
@@ -274,7 +282,7 @@ class Optimizer(TorchInterface, MetricReports):
             self.tracker.fetch_global_progress()
         self.driver.batch(0)
 
-    def meet(self) -> None:
+    def join_swarm(self) -> None:
         """Compares this peer with the swarm that it has found. Raises ConfigMismatchError if it must not train."""
         self.check_setup()
         self.record("join", **self.driver.notices.seen())

@@ -39,7 +39,7 @@ optimizer = hivemind.Optimizer(
 )
 number = options["first"]
 if options["peers_least"] > 1:
-    optimizer.begin()  # the others count this peer before its first batch
+    optimizer.find_swarm()  # the others count this peer before its first batch
 while 1 < options["peers_least"] > optimizer.tracker.global_progress.num_peers:
     optimizer.tracker.fetch_global_progress()
     time.sleep(0.05)

@@ -523,7 +523,7 @@ def test_defect_01_without_any_gradient_there_is_no_step_at_all(dhts):
         before = flat(peer.model)
         ghost.report_local_progress(0, 16)
         assert eventually(lambda: peer.optimizer.tracker.ready_to_update_epoch)
-        peer.optimizer.begin()
+        peer.optimizer.find_swarm()
         peer.optimizer.driver.batch(0)  # a batch that overflowed, say, has brought it here
         assert peer.optimizer.local_epoch == 0
         assert torch.equal(flat(peer.model), before)
