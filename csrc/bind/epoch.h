@@ -1,4 +1,4 @@
-/* What the bindings of core/epoch share.
+/* Functions that the bindings of core/epoch share.
  *
  * Room: bind. Thread: each with the GIL held, which is the lock of the objects.
  * Errors: a function that returns int returns -1 with an exception set, where nothing else is said.

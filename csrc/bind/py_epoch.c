@@ -1,7 +1,7 @@
 /* The machine that decides for a peer of a run (core/epoch/epoch.h); hivemind_c/optim/driver.py is its one user.
  *
- * The GIL is its lock. Events go in by the methods; orders come out by next(), a queue for each lane. What is read of the swarm,
- * and what is reported to it, passes through the Progress, which no event waits for.
+ * The GIL is its lock. Events go in by the methods; orders come out by next(), a queue for each lane. Readings of the swarm, and
+ * reports to it, pass through the Progress, which no event waits for.
  */
 #include "epoch.h"
 

@@ -36,13 +36,6 @@ static PyObject *ledger_counted(PyObject *object, PyObject *samples) {
   Py_RETURN_NONE;
 }
 
-static PyObject *ledger_behind(PyObject *object, PyObject *samples) {
-  unsigned long long number;
-  if (!bind_whole_number(samples, &number))
-    return NULL;
-  return loss(hv_epoch_ledger_behind(ledger_of(object), number), HV_EPOCH_LOSS_BEHIND);
-}
-
 static PyObject *ledger_overflow(PyObject *object, PyObject *args) {
   unsigned long long samples, summed;
   if (!PyArg_ParseTuple(args, "O&O&:overflow", bind_whole_number, &samples, bind_whole_number, &summed))
@@ -53,67 +46,6 @@ static PyObject *ledger_overflow(PyObject *object, PyObject *args) {
 static PyObject *ledger_replaced(PyObject *object, PyObject *ignored) {
   (void)ignored;
   return loss(hv_epoch_ledger_replaced(ledger_of(object)), HV_EPOCH_LOSS_REPLACED);
-}
-
-static PyObject *ledger_restored(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return loss(hv_epoch_ledger_restored(ledger_of(object)), HV_EPOCH_LOSS_RESTORED);
-}
-
-static PyObject *ledger_taken(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return PyLong_FromUnsignedLongLong(hv_epoch_ledger_taken(ledger_of(object)));
-}
-
-static PyObject *ledger_not_finite(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return loss(hv_epoch_ledger_not_finite(ledger_of(object)), HV_EPOCH_LOSS_NOT_FINITE);
-}
-
-static PyObject *ledger_cut(PyObject *object, PyObject *most) {
-  unsigned long long number;
-  if (!bind_whole_number(most, &number))
-    return NULL;
-  return loss(hv_epoch_ledger_cut(ledger_of(object), number), HV_EPOCH_LOSS_CUT);
-}
-
-static PyObject *ledger_over(PyObject *object, PyObject *args) {
-  const char *name;
-  double share = 1;
-  if (!PyArg_ParseTuple(args, "s|d:over", &name, &share))
-    return NULL;
-  for (int i = 0; i < HV_EPOCH_OUTCOMES; i++)
-    if (strcmp(name, hv_epoch_outcome_name((hv_epoch_outcome)i)) == 0)
-      return loss(hv_epoch_ledger_over(ledger_of(object), (hv_epoch_outcome)i, share),
-                  i == HV_EPOCH_LEFT_OUT ? HV_EPOCH_LOSS_LEFT_OUT : HV_EPOCH_LOSS_LATE);
-  PyErr_Format(PyExc_ValueError, "a round has no outcome %s", name);
-  return NULL;
-}
-
-static PyObject *ledger_dropped(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return loss(hv_epoch_ledger_dropped(ledger_of(object)), HV_EPOCH_LOSS_DROPPED);
-}
-
-static PyObject *ledger_broken(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return loss(hv_epoch_ledger_broken(ledger_of(object)), HV_EPOCH_LOSS_BROKEN);
-}
-
-static PyObject *ledger_stepped(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return PyLong_FromUnsignedLongLong(hv_epoch_ledger_stepped(ledger_of(object)));
-}
-
-static PyObject *ledger_kept_settled(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  hv_epoch_ledger_kept_settled(ledger_of(object));
-  Py_RETURN_NONE;
-}
-
-static PyObject *ledger_kept_given_up(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return loss(hv_epoch_ledger_kept_given_up(ledger_of(object)), HV_EPOCH_LOSS_GIVEN_UP);
 }
 
 static PyObject *ledger_figures(PyObject *object, PyObject *ignored) {
@@ -135,20 +67,9 @@ static PyObject *ledger_figures(PyObject *object, PyObject *ignored) {
 
 static const PyMethodDef methods[] = {
     {"counted", ledger_counted, METH_O, "counted(samples): a batch is in the sums."},
-    {"behind", ledger_behind, METH_O, "behind(samples) -> (lost, why): a batch of a peer that is about to load a state."},
     {"overflow", ledger_overflow, METH_VARARGS,
      "overflow(samples, summed) -> (lost, why): a batch whose gradient overflowed, and samples of the sums that it was added to."},
     {"replaced", ledger_replaced, METH_NOARGS, "replaced() -> (lost, why): another state takes the place of that of the sums."},
-    {"restored", ledger_restored, METH_NOARGS, "restored() -> (lost, why): a checkpoint takes the place of the state of the sums."},
-    {"taken", ledger_taken, METH_NOARGS, "taken() -> samples in flight: an epoch ends with the sums."},
-    {"not_finite", ledger_not_finite, METH_NOARGS, "not_finite() -> (lost, why): the gradient in flight is not finite."},
-    {"cut", ledger_cut, METH_O, "cut(most) -> (lost, why): a peer counts with so many samples at most."},
-    {"over", ledger_over, METH_VARARGS, "over(outcome, share=1.0) -> (lost, why): the round of what is in flight is over."},
-    {"dropped", ledger_dropped, METH_NOARGS, "dropped() -> (lost, why): a load dropped what was in flight."},
-    {"broken", ledger_broken, METH_NOARGS, "broken() -> (lost, why): the work with what was in flight failed."},
-    {"stepped", ledger_stepped, METH_NOARGS, "stepped() -> samples: a step of this peer's own with what is in flight."},
-    {"kept_settled", ledger_kept_settled, METH_NOARGS, "The replica with the steps of this peer's own is the swarm's."},
-    {"kept_given_up", ledger_kept_given_up, METH_NOARGS, "kept_given_up() -> (lost, why): another replica is the swarm's."},
     {"figures", ledger_figures, METH_NOARGS, "All numbers of samples, by name."},
     {NULL, NULL, 0, NULL}};
 

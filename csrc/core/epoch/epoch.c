@@ -357,7 +357,7 @@ static void leaves(hv_epoch *self) {
   epoch_order(self, HV_EPOCH_GOODBYE);
 }
 
-/* What the hands could not do does not happen, and the program is told (rule 19). */
+/* An action that the hands could not do has not happened, and the program is told (rule 19). */
 static void has_broken(hv_epoch *self, const epoch_event *e) {
   hv_epoch_lane lane = self->end.acting[HV_EPOCH_LATE] == e->number ? HV_EPOCH_LATE : HV_EPOCH_NOW;
   if (!e->number || self->end.acting[lane] != e->number)

@@ -132,7 +132,7 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
 
-/* What moves the mark besides the stamp of the round (lineage.h); zeros: nothing. */
+/* Facts of a step that move the mark besides the stamp of the round (lineage.h); zeros: there are none. */
 typedef struct hv_epoch_step_facts {
   const uint64_t *stamps; /* of averages of several rounds; none: that of the round */
   size_t n_stamps;

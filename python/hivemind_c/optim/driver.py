@@ -1,6 +1,6 @@
 """Driver: carries out the orders of the machine that decides for a peer of a run (csrc/core/epoch).
 
-It decides nothing: an order goes to an averager, to the tracker, or to the hands, and the machine hears what came of it.
+It decides nothing. An order goes to an averager, the tracker or the hands, and the machine hears what came of it.
 docs/design/epoch.md has the orders and the rules.
 """
 

@@ -24,6 +24,7 @@ from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerF
 from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
+from hivemind_c.optim.plan_options import PlanOptions
 from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.schedule import Schedule
 from hivemind_c.optim.setup import ConfigMismatchError
@@ -35,7 +36,7 @@ logger = logging.getLogger("hivemind_c.optim")
 GradHook = Callable[[List[torch.Tensor]], None]
 
 
-class Optimizer(TorchInterface, MetricReports):
+class Optimizer(TorchInterface, MetricReports, PlanOptions):
     """Trains one model with a swarm: steps when all peers together have gathered target_batch_size samples.
 
     Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
@@ -485,41 +486,6 @@ class Optimizer(TorchInterface, MetricReports):
             *args: Values for the format.
         """
         logger.log(self.status_loglevel, text, *args)
-
-    @property
-    def offload_optimizer(self) -> bool:
-        """The option offload_optimizer."""
-        return self.schedule.offload_optimizer
-
-    @property
-    def delay_optimizer_step(self) -> bool:
-        """The option delay_optimizer_step."""
-        return self.schedule.delay_optimizer_step
-
-    @property
-    def delay_grad_averaging(self) -> bool:
-        """The option delay_grad_averaging."""
-        return self.schedule.delay_grad_averaging
-
-    @property
-    def delay_state_averaging(self) -> bool:
-        """The option delay_state_averaging."""
-        return self.schedule.delay_state_averaging
-
-    @property
-    def average_state_every(self) -> int:
-        """The option average_state_every."""
-        return self.schedule.average_state_every
-
-    @property
-    def use_local_updates(self) -> bool:
-        """The option use_local_updates."""
-        return self.schedule.use_local_updates
-
-    @property
-    def use_gradient_averaging(self) -> bool:
-        """True unless use_local_updates is set."""
-        return self.grad_averager is not None
 
     # ---- its end ----
 

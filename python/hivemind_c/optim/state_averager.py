@@ -18,6 +18,7 @@ from hivemind_c.optim.background import Background
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.buffers import Buffers, infos_of
 from hivemind_c.optim.checkpoints import Checkpoints
+from hivemind_c.optim.epoch_counter import EpochCounter, OwnEpoch
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
 from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
 from hivemind_c.optim.lineage import Lineage
@@ -31,6 +32,7 @@ from hivemind_c.optim.optimizer_state import (  # noqa: F401
 )
 from hivemind_c.optim.parameters import Group, all_finite, copy_all, flat_views
 from hivemind_c.optim.state_checks import StateChecks
+from hivemind_c.optim.state_loading import StateLoading
 from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
 from hivemind_c.optim.uncompressed import uncompressed_statistics
@@ -44,22 +46,7 @@ Parameters = Iterable[torch.Tensor]
 ParamGroups = Iterable[Dict[str, Any]]
 
 
-class OwnEpoch:
-    """The epoch of a TrainingStateAverager that no Optimizer has."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Another epoch begins.
-
-        Args:
-            epoch: The epoch.
-        """
-        self.epoch = epoch
-
-
-class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, DecentralizedAverager):
+class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, EpochCounter, StateLoading, DecentralizedAverager):
     """Steps optimizer and scheduler, averages their state with other peers, and shares it with joining peers.
 
     An Optimizer has one. A program that has no Optimizer calls step() itself.
@@ -202,23 +189,6 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
 
     def _roles(self) -> List[TensorRole]:
         return [TensorRole.PARAMETER] * len(self.parameters.main)
-
-    @property
-    def local_epoch(self) -> int:
-        """The epoch of this peer."""
-        return self._counter.epoch
-
-    @local_epoch.setter
-    def local_epoch(self, epoch: int) -> None:
-        self._counter.set_epoch(epoch)
-
-    def count_by(self, counter: Any) -> None:
-        """Lets somebody else count the epochs: an Optimizer's Driver.
-
-        Args:
-            counter: Has `epoch`, and set_epoch(), which is called when another state is there.
-        """
-        self._counter = counter
 
     @property
     def pending_updates(self) -> bool:
@@ -490,51 +460,3 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, Decentralized
             self.local_epoch, self.loaded = epoch, False
             self.lineage.restart(metadata.get("lineage"))
             self.parameters.push(force=True)
-
-    def load_state_from_peers(  # type: ignore[override]
-        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
-    ) -> bool:
-        """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
-
-        Args:
-            wait: Must be True, because nothing may train while parameters change.
-            timeout: Longest time in seconds to download it. None: no limit.
-            epoch_least: Oldest epoch whose state is accepted.
-        """
-        self.check_load(wait)
-        self.background.settle()
-        taken = self._take_over_state(self.fetch_state(timeout, epoch_least))
-        if taken:
-            self.background.drop()  # what it made is of the state before
-        return taken
-
-    def check_load(self, wait: bool) -> None:
-        """Raises ValueError unless a load is waited for.
-
-        Args:
-            wait: Must be True, because nothing may train while parameters change.
-        """
-        if not wait:
-            raise ValueError(
-                "load_state_from_peers does not support wait=False: it changes parameters, so nothing may train "
-                "meanwhile; remove wait=False"
-            )
-
-    def fetch_state(self, timeout: Optional[float], epoch_least: int) -> Optional[Tuple[Dict[str, Any], List[Any]]]:
-        """Downloads the state that a majority of the swarm offers, and changes nothing. None: there is none.
-
-        Args:
-            timeout: Longest time in seconds to download it. None: no limit.
-            epoch_least: Oldest epoch whose state is accepted.
-        """
-        return DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)
-
-    def _take_over_state(self, loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
-        """False: it was nothing, or does not fit; then nothing has changed."""
-        try:
-            if loaded is not None:
-                self.set_current_state(*loaded)
-        except ValueError as error:
-            logger.warning("could not load the swarm's state, will retry: %s", error)
-            return False
-        return loaded is not None

@@ -1,0 +1,43 @@
+"""The epoch of a TrainingStateAverager: its own number, or that of the Optimizer that has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class OwnEpoch:
+    """The epoch of a TrainingStateAverager that no Optimizer has."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another epoch begins.
+
+        Args:
+            epoch: The epoch.
+        """
+        self.epoch = epoch
+
+
+class EpochCounter:
+    """The part of TrainingStateAverager that knows its epoch."""
+
+    _counter: Any
+
+    @property
+    def local_epoch(self) -> int:
+        """The epoch of this peer."""
+        return self._counter.epoch
+
+    @local_epoch.setter
+    def local_epoch(self, epoch: int) -> None:
+        self._counter.set_epoch(epoch)
+
+    def count_by(self, counter: Any) -> None:
+        """Lets somebody else count the epochs: an Optimizer's Driver.
+
+        Args:
+            counter: Has `epoch`, and set_epoch(), which is called when another state is there.
+        """
+        self._counter = counter

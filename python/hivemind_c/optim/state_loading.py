@@ -1,0 +1,67 @@
+"""The swarm's state, downloaded and taken over: the part of TrainingStateAverager for programs without an Optimizer."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from hivemind_c.averaging import DecentralizedAverager
+
+if TYPE_CHECKING:
+    from hivemind_c.optim.state_averager import TrainingStateAverager
+
+logger = logging.getLogger("hivemind_c.optim")
+
+
+class StateLoading:
+    """The part of TrainingStateAverager that loads the swarm's state."""
+
+    def load_state_from_peers(  # type: ignore[override]
+        self: "TrainingStateAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
+    ) -> bool:
+        """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
+
+        Args:
+            wait: Must be True, because nothing may train while parameters change.
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Oldest epoch whose state is accepted.
+        """
+        self.check_load(wait)
+        self.background.settle()
+        taken = self._take_over_state(self.fetch_state(timeout, epoch_least))
+        if taken:
+            self.background.drop()  # what it made is of the state before
+        return taken
+
+    def check_load(self, wait: bool) -> None:
+        """Raises ValueError unless a load is waited for.
+
+        Args:
+            wait: Must be True, because nothing may train while parameters change.
+        """
+        if not wait:
+            raise ValueError(
+                "load_state_from_peers does not support wait=False: it changes parameters, so nothing may train "
+                "meanwhile; remove wait=False"
+            )
+
+    def fetch_state(
+        self: "TrainingStateAverager", timeout: Optional[float], epoch_least: int
+    ) -> Optional[Tuple[Dict[str, Any], List[Any]]]:
+        """Downloads the state that a majority of the swarm offers, and changes nothing. None: there is none.
+
+        Args:
+            timeout: Longest time in seconds to download it. None: no limit.
+            epoch_least: Oldest epoch whose state is accepted.
+        """
+        return DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)
+
+    def _take_over_state(self: "TrainingStateAverager", loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
+        """False: it was nothing, or does not fit; then nothing has changed."""
+        try:
+            if loaded is not None:
+                self.set_current_state(*loaded)
+        except ValueError as error:
+            logger.warning("could not load the swarm's state, will retry: %s", error)
+            return False
+        return loaded is not None
