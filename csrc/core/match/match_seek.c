@@ -314,7 +314,7 @@ static void redirected(hv_match *match, const hv_contact *to) {
   }
   seek_let_go(match);
   s->redirects++;
-  hv_roster_heard(&match->roster, &to->id, to->addrs);
+  hv_roster_redirected(&match->roster, &to->id, to->addrs);
   choose(match);
 }
 

@@ -221,6 +221,16 @@ void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   roster_notify(roster);
 }
 
+void hv_roster_redirected(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
+  hv_roster_heard(roster, id, addrs);
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry || !entry->gone_us)
+    return;
+  set_addrs(entry, addrs); /* of a process that has come back */
+  entry->gone_us = 0;
+  roster_notify(roster);
+}
+
 /* Whether it differs is known anew, since at_us. True: it was known otherwise. */
 static int set_stranger(hv_roster *roster, hv_roster_entry *entry, int stranger, uint64_t at_us) {
   char name[HV_PEER_SHORT_MAX];

@@ -114,6 +114,8 @@ void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 /* Another peer named it. */
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+/* A host redirects to it: it may be asked, even if this node has heard that it ended or left, because it may have come back. */
+void hv_roster_redirected(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 /* It asked for a group with this schema, or is in one. */
 void hv_roster_schema(hv_roster *roster, const hv_peer_id *id, const hv_hash *schema);
 /* It refused this node for its schema. */
