@@ -225,6 +225,8 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
   drives(d, &event);
 }
 
+static void waits_for_hub(hv_epoch_driver *d);
+
 static void gives(hv_epoch_driver *d, uint64_t epoch) {
   const hv_epoch_hands *hands = &d->config.hands;
   const hv_mark *mark = &d->machine.lineage.mark;
@@ -236,6 +238,7 @@ static void gives(hv_epoch_driver *d, uint64_t epoch) {
     return;
   d->gift.n = 0;
   d->is_asked = 0;
+  waits_for_hub(d); /* the next request counts once this gift is over, or if it was not begun */
 }
 
 static void offers(hv_epoch_driver *d, const hv_epoch_order *order) {
@@ -276,10 +279,6 @@ static void waits_for_hub(hv_epoch_driver *d) {
     return;
   d->asking = (hv_gift_wait){.done = hub_asks, .owner = d, .prefix = d->config.run_id};
   d->waits_for_hub = hv_givers_wait(d->givers, &d->asking, NULL) == HV_OK;
-}
-
-void hv_epoch_driver_gave(hv_epoch_driver *d) {
-  waits_for_hub(d);
 }
 
 /* ---- orders ---- */

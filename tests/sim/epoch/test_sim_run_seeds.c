@@ -47,6 +47,13 @@ static void clients_follow_a_redirect_to_a_peer_that_came_back(void **unused) {
   plays_well_under(NO_FAULTS, swarm_run_play, 1298, 4, 1); /* it was back 30 s later */
 }
 
+/* A hub's request ended before the client had its copy: no gift was begun, and the client heard no request any more. */
+static void client_hears_the_next_request_if_no_gift_was_begun(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1684, 4, 1);
+  plays_well_under(NO_FAULTS, swarm_run_play, 1835, 4, 1);
+}
+
 static void under_all_faults_nobody_is_lost_for_good(void **unused) {
   (void)unused;
   plays_well(swarm_run_play, 1, 6, 4);
@@ -61,6 +68,7 @@ int main(void) {
       cmocka_unit_test(hub_leaves_no_trainer_out),
       cmocka_unit_test(clients_aside_hold_up_no_other),
       cmocka_unit_test(clients_follow_a_redirect_to_a_peer_that_came_back),
+      cmocka_unit_test(client_hears_the_next_request_if_no_gift_was_begun),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
