@@ -197,6 +197,12 @@ static void follows(hv_epoch *self, const epoch_event *e) {
   }
 }
 
+/* Where gradients are averaged later, trainers count an epoch before its round: a hub goes there first (rule 15). */
+static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
+  return !epoch_holds_replica(self) && self->config.options.delay_grad_averaging && f->epoch == self->told + 1 &&
+         (self->sought != self->told || self->seeking[HV_EPOCH_GRADIENTS]);
+}
+
 /* With local updates an epoch between two averagings needs no state: its updates count, and it goes on from the swarm's (rule 10).
  */
 static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
@@ -241,9 +247,10 @@ static int has_company(hv_epoch *self, const epoch_event *e) {
 /* Rules 2 to 5, and 10. */
 void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (!epoch_holds_replica(self))
+  int misses = misses_round(self, f);
+  if (!epoch_holds_replica(self) && !misses)
     follows(self, e);
-  else if (epoch_must_come(self, e)) {
+  else if (epoch_holds_replica(self) && epoch_must_come(self, e)) {
     epoch_comes(self, e);
     return;
   }
@@ -251,7 +258,7 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     return;
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
   if (!epoch_holds_replica(self))
-    ready = near = f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us;
+    ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && (!epoch_holds_replica(self) || has_company(self, e)))
@@ -393,6 +400,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
   case HV_EPOCH_EVENTS:
     break;
   }
+  epoch_end_is_lonely(self, e);
   if (self->late == HV_EPOCH_LATE_VOID)
     epoch_void_ends(self);
   if (self->state == HV_EPOCH_LOOKING && e->kind == HV_EPOCH_TIME)
