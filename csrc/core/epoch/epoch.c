@@ -391,7 +391,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     epoch_has_loaded(self, e);
     break;
   case HV_EPOCH_WANTED:
-    self->wanted_offer = e->epoch;
+    epoch_is_wanted(self, e);
     break;
   case HV_EPOCH_LEAVE:
     leaves(self);

@@ -58,6 +58,7 @@ void epoch_offers_overdue(hv_epoch *self, const epoch_event *e);
 void epoch_offers_withdraw(hv_epoch *self);
 void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e);
 void epoch_was_offered(hv_epoch *self, const epoch_event *e);
+void epoch_is_wanted(hv_epoch *self, const epoch_event *e);
 void epoch_snapshot(hv_epoch *self, uint64_t epoch);
 
 #endif
