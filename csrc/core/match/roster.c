@@ -291,6 +291,21 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
   roster_notify(roster);
 }
 
+void hv_roster_refused(hv_roster *roster, const hv_peer_id *id) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (entry)
+    entry->refused = 1;
+  hv_roster_failed(roster, id);
+}
+
+void hv_roster_searches(hv_roster *roster) {
+  for (size_t i = 0; i < roster->n; i++)
+    if (roster->entries[i].refused) {
+      roster->entries[i].refused = 0;
+      roster->entries[i].retry_us = 0;
+    }
+}
+
 void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {
   hv_roster_entry *entry = hv_roster_find(roster, id);
   if (!entry || entry->gone_us)
