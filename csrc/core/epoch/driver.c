@@ -117,7 +117,7 @@ static size_t members_of(hv_epoch_driver *d, const hv_average_outcome *outcome, 
 static size_t lost_of(const hv_average_outcome *outcome) {
   size_t n = 0;
   for (size_t i = 0; i < outcome->n_members; i++)
-    n += !outcome->members[i].auxiliary && outcome->members[i].share <= 0;
+    n += !outcome->members[i].auxiliary && outcome->members[i].share < 1;
   return n;
 }
 

@@ -137,7 +137,7 @@ typedef struct hv_epoch_event {
   double share; /* of this peer's values in the average */
   const hv_lineage_member *members;
   size_t n_members;
-  size_t n_lost; /* of these: with a replica, and with no value in the average */
+  size_t n_lost; /* of these: with a replica, and not with all values in the average */
   hv_mark mark;
 } hv_epoch_event;
 
