@@ -37,7 +37,7 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e); /* looks whether anybody may still come to its groups */
-int epoch_takes(hv_epoch *self); /* 1: the outcome of the late lane is being taken over */
+int epoch_takes(hv_epoch *self);                                /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
 void epoch_void_ends(hv_epoch *self);
 

@@ -7,7 +7,8 @@
  * Judged at any moment: no move that the table does not allow; each sample in one place, and as many as the program made; equal
  * marks are equal bits; no wait is longer than its name allows. Without faults also: who begins together holds one replica soon;
  * those that stay wait BESIDES_US at an epoch's end, more only after somebody went: DEATH_US, or PATIENCE_US for a machine that is
- * gone, and until the samples that went with it are made again; who comes makes its first step with others within COMING_US and COMING_EPOCHS. In calm all of this holds again. */
+ * gone, and until the samples that went with it are made again; who comes makes its first step with others within COMING_US and
+ * COMING_EPOCHS. In calm all of this holds again. */
 #include "lib/check.h"
 #include "lib/pretender.h"
 #include "sim/swarm/swarm.h"
