@@ -299,13 +299,21 @@ static PyObject *averager_step(PyObject *object, PyObject *args) {
   return fine ? bind_node_future(self->node, &step_kind, status, future) : NULL;
 }
 
-static PyObject *averager_trigger(PyObject *object, PyObject *step) {
+static PyObject *say(PyObject *object, PyObject *step, hv_status (*how)(hv_hive_averager *averager, hv_future *step)) {
   py_averager *self = (py_averager *)object;
   hv_future *future = check_usable(self) == 0 ? bind_future_inner(state_of(self), step) : NULL;
   if (!future)
     return NULL;
-  hv_status status = hv_hive_averager_trigger(self->averager, future);
+  hv_status status = how(self->averager, future);
   return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
+}
+
+static PyObject *averager_trigger(PyObject *object, PyObject *step) {
+  return say(object, step, hv_hive_averager_trigger);
+}
+
+static PyObject *averager_give_up(PyObject *object, PyObject *step) {
+  return say(object, step, hv_hive_averager_give_up);
 }
 
 static PyObject *averager_set_weight(PyObject *object, PyObject *args) {
@@ -456,6 +464,7 @@ static PyObject *averager_set_setup(PyObject *object, PyObject *args) {
 static const PyMethodDef methods[] = {
     {"step", averager_step, METH_VARARGS,
      "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
+    {"give_up", averager_give_up, METH_O, "give_up(step): it ends, if it has no group yet."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},
     {"set_weight", averager_set_weight, METH_VARARGS, "set_weight(step, weight): until its all-reduce begins."},
     {"awaits", averager_awaits, METH_VARARGS,

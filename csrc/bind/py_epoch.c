@@ -342,7 +342,7 @@ static hv_status status_of(const char *name) {
 }
 
 static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"lane", "which", "status", "members", "stamp", "share", "alike", NULL};
+  static const char *const names[] = {"lane", "which", "status", "members", "stamp", "share", "lost", "alike", NULL};
   py_epoch *self = (py_epoch *)object;
   hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .share = 1};
   hv_epoch_lane lane;
@@ -351,8 +351,9 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
   const char *status;
   PyObject *sequence = NULL;
   bind_members members = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|OO&dp:round", (char **)names, read_lane, &lane, &which, &status, &sequence,
-                                   bind_whole_number, &stamp, &event.share, &event.ok) ||
+  Py_ssize_t lost = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|OO&dnp:round", (char **)names, read_lane, &lane, &which, &status, &sequence,
+                                   bind_whole_number, &stamp, &event.share, &lost, &event.ok) ||
       bind_lineage_know(self->lineage) < 0 || (sequence && bind_members_init(state_of(self), sequence, &members) < 0))
     return NULL;
   size_t trainers = 0;
@@ -362,6 +363,7 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
   event.which = which ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS;
   event.outcome = hv_epoch_outcome_of(status_of(status), &outcome, trainers);
   event.stamp = stamp;
+  event.n_lost = lost > 0 ? (size_t)lost : 0;
   event.members = members.list;
   event.n_members = members.n;
   PyObject *result = fed(self, &event, lane);
@@ -432,8 +434,8 @@ static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
 
 /* ---- orders ---- */
 
-static const char *const kinds[] = {"WAKE",     "REACHED", "SEEK", "TRIGGER",    "CANCEL", "ASIDE", "COMES",   "OFFER", "GIVE",
-                                    "WITHDRAW", "LOOK",    "LOAD", "DISBELIEVE", "ACT",    "TELL",  "GOODBYE", "LOST"};
+static const char *const kinds[] = {"WAKE", "REACHED",  "SEEK", "TRIGGER", "CANCEL",     "GIVE_UP", "ASIDE", "COMES",   "OFFER",
+                                    "GIVE", "WITHDRAW", "LOOK", "LOAD",    "DISBELIEVE", "ACT",     "TELL",  "GOODBYE", "LOST"};
 static const char *const works[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET"};
 static const char *const notices[] = {"ALONE", "COMPANY", "STOP",   "OWN_STEP", "STAYS", "LEFT_OUT", "NO_STEP", "WRONG",
                                       "DOUBT", "SILENT",  "ENTERS", "ASIDE",    "ENDED", "SETTLED",  "LOADED",  "RESTS"};
@@ -513,7 +515,7 @@ static const PyMethodDef methods[] = {
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
-     "round(lane, which, status, members=(), stamp=0, share=1.0, alike=False) -> outcome: a round is over."},
+     "round(lane, which, status, members=(), stamp=0, share=1.0, lost=0, alike=False) -> outcome: a round is over."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
     {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
     {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},

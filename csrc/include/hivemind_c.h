@@ -446,6 +446,8 @@ typedef struct hv_hive_average {
 hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *step, hv_future **out);
 /* Lets the step of that future begin its all-reduce (require_trigger). Does nothing if the step is not under way. */
 hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
+/* Cancels the step of that future, if it has no group yet. */
+hv_status hv_hive_averager_give_up(hv_hive_averager *averager, hv_future *step);
 /* Changes the weight of the step of that future. It has no effect once the all-reduce has begun. HV_INVALID: not a valid weight. */
 hv_status hv_hive_averager_weight(hv_hive_averager *averager, hv_future *step, float weight);
 

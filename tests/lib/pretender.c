@@ -113,8 +113,6 @@ static void was_given(hv_state_offer *offer, hv_status status, const char *text)
   pretender_shared *s = offer->owner;
   (void)status, (void)text;
   s->is_under_way = 0;
-  if (s->of->driver)
-    hv_epoch_driver_gave(s->of->driver);
 }
 
 static void give(void *arg, uint64_t epoch, const hv_mark *mark, const hv_peer_id *hubs, size_t n, const uint8_t *ticket) {

@@ -626,6 +626,11 @@ void hv_average_trigger(hv_average *self, hv_average_step *step) {
     go(w);
 }
 
+int hv_average_seeks(const hv_average *self, const hv_average_step *step) {
+  const work *w = self->work && self->work->step == step ? self->work : NULL;
+  return w && (w->stage == HV_AVERAGE_SEEKING || w->stage == HV_AVERAGE_PAUSING);
+}
+
 hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float weight) {
   work *w = self->work && self->work->step == step ? self->work : NULL;
   if (!(weight >= 0 && weight <= HV_CODEC_WEIGHT_MAX))

@@ -11,6 +11,7 @@ typedef struct round_of {
   hv_average *average;
   hv_average_step step;
   int is_under_way, is_void; /* is_void: its end tells nothing */
+  int is_given_up;
   uint8_t word[WORD_SIZE];
   char epoch[TEXT_MAX];
   uint64_t number;
@@ -115,6 +116,13 @@ static size_t members_of(hv_epoch_driver *d, const hv_average_outcome *outcome, 
   return n;
 }
 
+static size_t lost_of(const hv_average_outcome *outcome) {
+  size_t n = 0;
+  for (size_t i = 0; i < outcome->n_members; i++)
+    n += !outcome->members[i].auxiliary && outcome->members[i].share < 1;
+  return n;
+}
+
 static int is_whole(const hv_average_outcome *outcome) {
   for (size_t i = 0; i < outcome->n_members; i++) {
     const hv_average_member *m = &outcome->members[i];
@@ -134,7 +142,8 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
   r->is_under_way = 0;
   event.members = d->members;
   event.n_members = members_of(d, outcome, &trainers, &event.share);
-  event.outcome = hv_epoch_outcome_of(status, outcome, trainers);
+  event.outcome = r->is_given_up ? HV_EPOCH_NOBODY : hv_epoch_outcome_of(status, outcome, trainers);
+  event.n_lost = status == HV_OK ? lost_of(outcome) : 0;
   event.stamp = outcome->stamp;
   if (event.which == HV_EPOCH_REPLICA_STATE && status == HV_OK)
     event.ok = is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
@@ -168,7 +177,7 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
                                 .timeout_ms = (uint32_t)(order->timeout_us / 1000),
                                 .require_trigger = 1};
     r->is_under_way = hv_average_start(r->average, &r->step, NULL) == HV_OK;
-    r->is_void = 0;
+    r->is_void = r->is_given_up = 0;
     if (r->is_under_way)
       return;
   }
@@ -189,6 +198,14 @@ static void cancels(hv_epoch_driver *d, hv_epoch_which which) {
   if (!r->is_under_way)
     return;
   r->is_void = d->machine.late != HV_EPOCH_LATE_VOID; /* whose lane ends with it */
+  hv_average_cancel(r->average, &r->step);
+}
+
+static void gives_up(hv_epoch_driver *d, hv_epoch_which which) {
+  round_of *r = &d->rounds[which];
+  if (!r->is_under_way || !hv_average_seeks(r->average, &r->step))
+    return;
+  r->is_given_up = 1;
   hv_average_cancel(r->average, &r->step);
 }
 
@@ -227,6 +244,8 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
   drives(d, &event);
 }
 
+static void waits_for_hub(hv_epoch_driver *d);
+
 static void gives(hv_epoch_driver *d, uint64_t epoch) {
   const hv_epoch_hands *hands = &d->config.hands;
   const hv_mark *mark = &d->machine.lineage->mark;
@@ -238,6 +257,7 @@ static void gives(hv_epoch_driver *d, uint64_t epoch) {
     return;
   d->gift.n = 0;
   d->is_asked = 0;
+  waits_for_hub(d); /* the next request counts once this gift is over, or if it was not begun */
 }
 
 static void offers(hv_epoch_driver *d, const hv_epoch_order *order) {
@@ -280,10 +300,6 @@ static void waits_for_hub(hv_epoch_driver *d) {
   d->waits_for_hub = hv_givers_wait(d->givers, &d->asking, NULL) == HV_OK;
 }
 
-void hv_epoch_driver_gave(hv_epoch_driver *d) {
-  waits_for_hub(d);
-}
-
 /* ---- orders ---- */
 
 static void goes_aside(hv_epoch_driver *d) {
@@ -323,6 +339,9 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
     break;
   case HV_EPOCH_CANCEL:
     cancels(d, order->which);
+    break;
+  case HV_EPOCH_GIVE_UP:
+    gives_up(d, order->which);
     break;
   case HV_EPOCH_ASIDE:
     goes_aside(d);

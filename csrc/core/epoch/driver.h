@@ -23,7 +23,7 @@ typedef struct hv_epoch_hands {
   void (*tell)(void *arg, hv_epoch_notice notice);
   /* Start to offer the latest snapshot as the state of `epoch`, and answer with hv_epoch_driver_offered. 0: it was not started. */
   int (*offer)(void *arg, uint64_t epoch, const hv_mark *mark);
-  /* Give the same to these hubs under this ticket, or (NULL) to the one that asks, and say hv_epoch_driver_gave when it is over. */
+  /* Give the same to these hubs under this ticket, or (NULL) to the one that asks. Whatever becomes of it, hubs may ask again. */
   void (*give)(void *arg, uint64_t epoch, const hv_mark *mark, const hv_peer_id *hubs, size_t n, const uint8_t *ticket);
   /* The members of a round of gradients of this epoch; only called for a peer without a replica. */
   void (*met)(void *arg, uint64_t epoch, const hv_lineage_member *members, size_t n);
@@ -67,7 +67,6 @@ void hv_epoch_driver_batch(hv_epoch_driver *driver, uint64_t samples, uint64_t t
 /* The hands have done an action. ok: 1, or 0: there was nothing; -1: its values are not finite. */
 void hv_epoch_driver_done(hv_epoch_driver *driver, uint64_t number, int ok, uint64_t took_us);
 void hv_epoch_driver_offered(hv_epoch_driver *driver, uint64_t epoch, int ok);
-void hv_epoch_driver_gave(hv_epoch_driver *driver);
 /* The peer says goodbye. */
 void hv_epoch_driver_leave(hv_epoch_driver *driver);
 int hv_epoch_driver_is_over(const hv_epoch_driver *driver);

@@ -201,6 +201,12 @@ static void follows(hv_epoch *self, const epoch_event *e) {
   }
 }
 
+/* Where gradients are averaged later, trainers count an epoch before its round: a hub goes there first (rule 15). */
+static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
+  return !epoch_holds_replica(self) && self->config.options.delay_grad_averaging && f->epoch == self->told + 1 &&
+         (self->sought != self->told || self->seeking[HV_EPOCH_GRADIENTS]);
+}
+
 /* With local updates an epoch between two averagings needs no state: its updates count, and it goes on from the swarm's (rule 10).
  */
 static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
@@ -245,9 +251,10 @@ static int has_company(hv_epoch *self, const epoch_event *e) {
 /* Rules 2 to 5, and 10. */
 void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (!epoch_holds_replica(self))
+  int misses = misses_round(self, f);
+  if (!epoch_holds_replica(self) && !misses)
     follows(self, e);
-  else if (epoch_must_come(self, e)) {
+  else if (epoch_holds_replica(self) && epoch_must_come(self, e)) {
     epoch_comes(self, e);
     return;
   }
@@ -255,7 +262,7 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     return;
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
   if (!epoch_holds_replica(self))
-    ready = near = f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us;
+    ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && (!epoch_holds_replica(self) || has_company(self, e)))
@@ -357,7 +364,7 @@ static void leaves(hv_epoch *self) {
   epoch_order(self, HV_EPOCH_GOODBYE);
 }
 
-/* An action that the hands could not do has not happened, and the program is told (rule 19). */
+/* An action that the hands could not do has not happened, and the program is told (rule 20). */
 static void has_broken(hv_epoch *self, const epoch_event *e) {
   hv_epoch_lane lane = self->end.acting[HV_EPOCH_LATE] == e->number ? HV_EPOCH_LATE : HV_EPOCH_NOW;
   if (!e->number || self->end.acting[lane] != e->number)
@@ -444,7 +451,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     epoch_has_loaded(self, e);
     break;
   case HV_EPOCH_WANTED:
-    self->wanted_offer = e->epoch;
+    epoch_is_wanted(self, e);
     break;
   case HV_EPOCH_LEAVE:
     leaves(self);
@@ -453,6 +460,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
   case HV_EPOCH_EVENTS:
     break;
   }
+  epoch_end_is_lonely(self, e);
   if (self->late == HV_EPOCH_LATE_VOID)
     epoch_void_ends(self);
   if (self->state == HV_EPOCH_LOOKING && e->kind == HV_EPOCH_TIME)

@@ -153,7 +153,8 @@ typedef struct hv_epoch_event {
   double share; /* of this peer's values in the average */
   const hv_lineage_member *members;
   size_t n_members;
-  hv_mark mark; /* of LOADED, where has_mark */
+  size_t n_lost; /* of these: with a replica, and not with all values in the average */
+  hv_mark mark;  /* of LOADED, where has_mark */
   int has_mark;
   hv_epoch_step_facts step; /* of DONE of a STEP */
 } hv_epoch_event;
@@ -164,6 +165,7 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_SEEK,       /* of `which`: a group for `epoch` */
   HV_EPOCH_TRIGGER,    /* of `which`: its round begins, with `samples` */
   HV_EPOCH_CANCEL,     /* of `which` */
+  HV_EPOCH_GIVE_UP,    /* of `which`: its search, if it has no group yet, which ends with NOBODY */
   HV_EPOCH_ASIDE,      /* nobody waits for this peer */
   HV_EPOCH_COMES,      /* this peer comes at `epoch` */
   HV_EPOCH_OFFER,      /* the latest snapshot, as the state of `epoch` */
@@ -218,6 +220,8 @@ typedef struct hv_epoch_run {
   uint64_t epoch, samples;         /* that ends; of this peer in it */
   uint64_t stamp;
   int alone, averaged, stepped, state_averaged, nobody, meets_another, taken;
+  int lost_some;      /* a member has gone in the round of gradients */
+  uint64_t lonely_us; /* since when nobody else is counted while it seeks; 0: somebody is */
 } hv_epoch_run;
 
 typedef struct hv_epoch {

@@ -51,7 +51,9 @@ void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
   if (!self->looking)
     return;
   self->looking = 0;
-  self->found = e->ok ? e->epoch : HV_EPOCH_NONE;
+  int is_second = self->state == HV_EPOCH_LOOKING && self->begun_wait_us != HV_EPOCH_NONE; /* an older state was found before */
+  if (e->ok || !is_second)
+    self->found = e->ok ? e->epoch : HV_EPOCH_NONE;
   if (self->state == HV_EPOCH_LOOKING) {
     self->has_looked = 1;
     epoch_looks(self, e);
@@ -287,6 +289,6 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
     return;
   }
   self->until_us = e->now_us + HV_EPOCH_AGAIN_US;
-  begins_look(self, self->told + 1, e->now_us);
+  begins_look(self, there, e->now_us); /* a newcomer may trust the hub, whose state is older, more than those who train */
   epoch_wake(self, 1);
 }

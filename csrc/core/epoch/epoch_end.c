@@ -107,7 +107,7 @@ static int steps(hv_epoch *self, hv_epoch_lane lane) {
 static int averages_state(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int gone = epoch_holds_replica(self) && e->figures->n_peers <= 1;
-  if (r->nobody || gone || epoch_is_unusable(self) || r->taken == NOTHING) {
+  if (r->nobody || gone || r->lost_some || epoch_is_unusable(self) || r->taken == NOTHING) {
     if (self->seeking[HV_EPOCH_REPLICA_STATE])
       epoch_order(self, HV_EPOCH_CANCEL)->which = HV_EPOCH_REPLICA_STATE;
     self->seeking[HV_EPOCH_REPLICA_STATE] = 0;
@@ -296,10 +296,12 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   hv_epoch_run *r = &self->end;
   int counted = self->told != r->epoch, has_samples = r->samples || counted;
   if (!epoch_holds_replica(self)) /* it must not be ahead of those who are still in this epoch: they would be left out */
-    has_samples = e->figures->epoch > r->epoch;
+    has_samples = e->figures->epoch > r->epoch + self->config.options.delay_grad_averaging;
   hv_epoch_outcome outcome = e->outcome;
   if (outcome == HV_EPOCH_NOBODY && e->n_members && self->loads && self->lineage->is_kept)
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
+  else if (outcome == HV_EPOCH_LEFT_OUT && e->figures->n_peers <= 1)
+    outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
   if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
     is_left_out(self, lane, e);
     return;
@@ -308,6 +310,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   if (outcome == HV_EPOCH_CONFIRMED) {
     r->averaged = 1;
     r->stamp = e->stamp;
+    r->lost_some = epoch_holds_replica(self) && e->n_lost > 0; /* a hub does not know, and follows those who do */
     self->loads = 0;
     hv_epoch_ledger_cut(self->ledger, self->config.target);
     hv_epoch_ledger_over(self->ledger, outcome, e->share);
@@ -348,6 +351,30 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
     (e->which == HV_EPOCH_GRADIENTS ? gradients_are_over : state_is_over)(self, lane, e);
     return;
   }
+}
+
+/* Rule 19: for a moment it waits for one that loads a state. A group that has formed is left to its round. */
+void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  int waits = (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW]) ||
+              (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
+  if (!epoch_holds_replica(self) && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
+    epoch_cancel(self); /* of a hub, which those who are in the group would wait for */
+  if (!waits || e->figures->n_peers > 1) {
+    if (r->lonely_us)
+      self->until_us = HV_EPOCH_NONE;
+    r->lonely_us = 0;
+    return;
+  }
+  if (!r->lonely_us)
+    r->lonely_us = e->now_us | 1;
+  self->until_us = r->lonely_us + HV_EPOCH_CHASE_US;
+  if (e->now_us < self->until_us)
+    return;
+  self->until_us = HV_EPOCH_NONE;
+  for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
+    if (r->rounding[lane])
+      epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)(r->rounding[lane] - 1);
 }
 
 /* ---- void ---- */

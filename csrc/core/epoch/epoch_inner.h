@@ -36,7 +36,8 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
-int epoch_takes(hv_epoch *self); /* 1: the outcome of the late lane is being taken over */
+void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e); /* looks whether anybody may still come to its groups */
+int epoch_takes(hv_epoch *self);                                /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
 void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
 void epoch_void_ends(hv_epoch *self);
@@ -58,6 +59,7 @@ void epoch_offers_overdue(hv_epoch *self, const epoch_event *e);
 void epoch_offers_withdraw(hv_epoch *self);
 void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e);
 void epoch_was_offered(hv_epoch *self, const epoch_event *e);
+void epoch_is_wanted(hv_epoch *self, const epoch_event *e);
 void epoch_snapshot(hv_epoch *self, uint64_t epoch);
 
 #endif

@@ -70,6 +70,13 @@ void epoch_was_offered(hv_epoch *self, const epoch_event *e) {
   }
 }
 
+/* A hub asks for what it lacks: a copy that was made before it asked went to nobody, if nobody can dial this peer. */
+void epoch_is_wanted(hv_epoch *self, const epoch_event *e) {
+  self->wanted_offer = e->epoch;
+  if (!self->config.reachable && self->offered != HV_EPOCH_NONE && self->offered >= e->epoch)
+    self->offered = HV_EPOCH_NONE;
+}
+
 /* It must not speak for a state that is out of date, or no majority can be found. */
 void epoch_offers_withdraw(hv_epoch *self) {
   if (self->offered != HV_EPOCH_NONE)

@@ -44,7 +44,7 @@ static void summoned(hv_call *call, const hv_event *event) {
     hv_roster_set_return(&match->roster, &call->to.id, event->msg->u.summoned.comes);
   } else if (match && event->status != HV_CANCELLED &&
              !(answered && hv_roster_called_since(&match->roster, &call->to.id, s->asked_us)))
-    hv_roster_failed(&match->roster, &call->to.id);
+    (answered ? hv_roster_refused : hv_roster_failed)(&match->roster, &call->to.id);
   hv_mem_free(s);
 }
 

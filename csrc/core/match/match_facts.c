@@ -55,10 +55,22 @@ size_t match_least(const hv_match *match) {
   return match->config.min_group_size ? match->config.min_group_size : 2;
 }
 
-void match_note_member(hv_match *match, hv_span epoch, const hv_match_member *member) {
-  hv_roster_heard(&match->roster, &member->id, member->addrs);
-  hv_roster_schema(&match->roster, &member->id, &match->config.schema);
-  hv_roster_had(&match->roster, &member->id, match_place_of(epoch));
+int match_is_of_epoch(const hv_match *match, size_t contribute) {
+  return contribute > 1 || match_least(match) == 1;
+}
+
+int match_note_members(hv_match *match, hv_span epoch, const hv_match_member *members, size_t n) {
+  size_t contribute = 0;
+  for (size_t i = 0; i < n; i++)
+    contribute += !members[i].auxiliary;
+  int is_of_epoch = match_is_of_epoch(match, contribute);
+  for (size_t i = 0; i < n; i++) {
+    hv_roster_heard(&match->roster, &members[i].id, members[i].addrs);
+    hv_roster_schema(&match->roster, &members[i].id, &match->config.schema);
+    if (is_of_epoch)
+      hv_roster_had(&match->roster, &members[i].id, match_place_of(epoch));
+  }
+  return is_of_epoch;
 }
 
 hv_group_facts match_facts(const hv_match *match, hv_span epoch) {

@@ -116,8 +116,7 @@ static hv_status join_gathers(hv_env *env, match_joiner *const *group, size_t n,
 
 static void tell_group(match_gathering *g, match_joiner **group, size_t n, const hv_msg *msg, hv_payload *gathers) {
   hv_match *match = g->match;
-  for (size_t i = 0; i < n; i++)
-    match_note_member(match, match_epoch_of(g), &msg->u.begin.members[i]);
+  g->helped += match_note_members(match, match_epoch_of(g), msg->u.begin.members, n) ? 0 : n;
   for (size_t i = 0; i < n; i++) {
     if (group[i]->stream) {
       hv_parting_say(&match->registry->parting, joiner_take_out(group[i]), msg, gathers);
@@ -216,7 +215,8 @@ static size_t begin_all(match_gathering *g) {
 /* Closes a gathering whose group has begun; the joiners still here came too late. A few peers can have a group at any host: such a
  * group is not the epoch's, and the others gather anew. */
 static void close_gathering(match_gathering *g) {
-  int is_the_epochs = g->begun >= match_target(g->match) || g->begun > (g->begun + match_known(g)) / 3;
+  size_t begun = g->begun - g->helped;
+  int is_the_epochs = begun >= match_target(g->match) || begun > (g->begun + match_known(g)) / 3;
   if (is_the_epochs)
     match_note_begun(g->match, match_epoch_of(g));
   for (match_joiner *j = g->joiners, *next; j; j = next) {

@@ -70,6 +70,7 @@ struct match_gathering {
   match_joiner *joiners;
   size_t n_joiners, n_present;
   size_t begun;             /* members of groups that began here */
+  size_t helped;            /* of these, in groups with a single contributor */
   uint64_t since_us;        /* when it was opened */
   uint64_t pulse_us;        /* the next sign of life to its joiners */
   uint64_t summon_us;       /* the next question to the peers that it lacks */
@@ -201,8 +202,10 @@ size_t match_least(const hv_match *match);
 int match_has_begun(const hv_match *match, hv_span epoch);
 /* Remembers that an epoch has begun. */
 void match_note_begun(hv_match *match, hv_span epoch);
-/* Remembers that a member has a group of this epoch. */
-void match_note_member(hv_match *match, hv_span epoch, const hv_match_member *member);
+/* True if a group is one of the epoch: with a single contributor it averages nothing, and the others wait on. */
+int match_is_of_epoch(const hv_match *match, size_t contribute);
+/* Remembers that these have a group. Returns match_is_of_epoch. */
+int match_note_members(hv_match *match, hv_span epoch, const hv_match_member *members, size_t n);
 /* This node's own knowledge for hv_group_read. */
 hv_group_facts match_facts(const hv_match *match, hv_span epoch);
 

@@ -81,7 +81,11 @@ void match_seek_begun(hv_match *match, hv_match_group *group) {
   match_seek *s = &match->seek;
   hv_env_log(match->env, HV_LOG_DEBUG, "match", "group_found", "a group of %zu in %.3f s", group->n_members,
              (double)(seek_now(match) - s->started_us) * 1e-6);
-  match_note_begun(match, s->request->epoch);
+  size_t contribute = 0;
+  for (size_t i = 0; i < group->n_members; i++)
+    contribute += !group->members[i].auxiliary;
+  if (match_is_of_epoch(match, contribute))
+    match_note_begun(match, s->request->epoch);
   for (size_t i = 0; i < s->n_doubted; i++) /* it was not over */
     hv_roster_add_fault(&match->roster, &s->doubted[i].host);
   s->text[0] = 0;
@@ -314,13 +318,22 @@ static void redirected(hv_match *match, const hv_contact *to) {
   }
   seek_let_go(match);
   s->redirects++;
-  hv_roster_heard(&match->roster, &to->id, to->addrs);
+  hv_roster_redirected(&match->roster, &to->id, to->addrs);
+  choose(match);
+}
+
+/* A peer that is aside hosts nobody, and may be back by the next search. */
+static void host_refused(hv_match *match) {
+  seek_let_go(match);
+  hv_roster_refused(&match->roster, &match->seek.host);
   choose(match);
 }
 
 static void sent_away(hv_match *match, const hv_msg_disband *why) {
   match_seek *s = &match->seek;
-  if (why->status == HV_EXISTS && s->request->epoch.size && why->at > match_place_of(s->request->epoch)) {
+  if (why->status == HV_CLOSED) {
+    host_refused(match);
+  } else if (why->status == HV_EXISTS && s->request->epoch.size && why->at > match_place_of(s->request->epoch)) {
     hear_verdict(match, MATCH_IS_FURTHER, why->at);
   } else if (why->status == HV_NOT_FOUND && s->request->epoch.size) {
     hear_verdict(match, MATCH_IS_BEHIND, 0);
@@ -347,8 +360,7 @@ static void begins(hv_match *match, const hv_event *event) {
   hv_error err = {0};
   char who[HV_PEER_SHORT_MAX];
   if (hv_group_read(match->env, &facts, &event->msg->u.begin, event->payload, &group, &err) == HV_OK) {
-    for (size_t i = 0; i < group->n_members; i++)
-      match_note_member(match, match->seek.request->epoch, &event->msg->u.begin.members[i]);
+    match_note_members(match, match->seek.request->epoch, event->msg->u.begin.members, group->n_members);
     hv_roster_host_served(&match->roster, &match->seek.host);
     match_seek_begun(match, group);
     return;
@@ -379,9 +391,11 @@ static void seek_ready(hv_stream *stream, const hv_event *event) {
 
 static void seek_host_closed(hv_stream *stream, const hv_event *event) {
   hv_match *match = stream->owner;
-  (void)event;
   match->seek.stream = NULL;
-  host_failed(match);
+  if (event->status == HV_REFUSED && match->seek.state == SEEK_JOINING)
+    host_refused(match);
+  else
+    host_failed(match);
 }
 
 /* Describes this node's seek to a host. `addrs` has room for HV_CONTACT_ADDRS_MAX. */
@@ -576,6 +590,7 @@ hv_status hv_match_seek_start(hv_match *match, hv_match_seek *seek, hv_error *er
   match_moves_to(match, match_place_of(seek->epoch));
   seek->match = match;
   hv_roster_look_soon(&match->roster);
+  hv_roster_searches(&match->roster);
   if (hv_match_others(match) == 0)
     match_ask_acquaintances(match);
   seek_move(match, SEEK_CHOOSING);

@@ -221,6 +221,16 @@ void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
   roster_notify(roster);
 }
 
+void hv_roster_redirected(hv_roster *roster, const hv_peer_id *id, hv_span addrs) {
+  hv_roster_heard(roster, id, addrs);
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (!entry || !entry->gone_us)
+    return;
+  set_addrs(entry, addrs); /* of a process that has come back */
+  entry->gone_us = 0;
+  roster_notify(roster);
+}
+
 /* Whether it differs is known anew, since at_us. True: it was known otherwise. */
 static int set_stranger(hv_roster *roster, hv_roster_entry *entry, int stranger, uint64_t at_us) {
   char name[HV_PEER_SHORT_MAX];
@@ -279,6 +289,21 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id) {
     return;
   entry->retry_us = after_pause(roster, entry->failures++);
   roster_notify(roster);
+}
+
+void hv_roster_refused(hv_roster *roster, const hv_peer_id *id) {
+  hv_roster_entry *entry = hv_roster_find(roster, id);
+  if (entry)
+    entry->refused = 1;
+  hv_roster_failed(roster, id);
+}
+
+void hv_roster_searches(hv_roster *roster) {
+  for (size_t i = 0; i < roster->n; i++)
+    if (roster->entries[i].refused) {
+      roster->entries[i].refused = 0;
+      roster->entries[i].retry_us = 0;
+    }
 }
 
 void hv_roster_gone(hv_roster *roster, const hv_peer_id *id) {

@@ -41,6 +41,7 @@ typedef struct hv_roster_entry {
   unsigned failures;         /* since its last sign of life */
   uint64_t expires_us;       /* end of its declaration, or of its last contact's validity */
   uint64_t retry_us;         /* after failures: when it may be asked again, unless it answers sooner */
+  uint8_t refused;           /* 1: the last failure was a refusal, and this node's next search asks it again */
   unsigned faults;           /* as a host, since it last hosted this node's group */
   uint64_t shunned_until_us; /* after faults: when it may be asked to host again, even if it answers meanwhile */
   uint64_t failed_us;        /* when it last failed as a host; 0: never */
@@ -114,6 +115,8 @@ void hv_roster_called(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 void hv_roster_answered(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 /* Another peer named it. */
 void hv_roster_heard(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
+/* A host redirects to it: it may be asked, even if this node has heard that it ended or left, because it may have come back. */
+void hv_roster_redirected(hv_roster *roster, const hv_peer_id *id, hv_span addrs);
 /* It asked for a group with this schema, or is in one. */
 void hv_roster_schema(hv_roster *roster, const hv_peer_id *id, const hv_hash *schema);
 /* It refused this node for its schema. */
@@ -124,6 +127,10 @@ void hv_roster_failed(hv_roster *roster, const hv_peer_id *id);
 void hv_roster_gone(hv_roster *roster, const hv_peer_id *id);
 /* It failed as a host of a seek that began at seek_us; the second failure in one seek is a fault. */
 void hv_roster_host_failed(hv_roster *roster, const hv_peer_id *id, uint64_t seek_us);
+/* It refused to host at once, as a peer that is aside does. */
+void hv_roster_refused(hv_roster *roster, const hv_peer_id *id);
+/* This node begins a search. */
+void hv_roster_searches(hv_roster *roster);
 /* It made a fault as a host: it is not asked to host for a while. */
 void hv_roster_add_fault(hv_roster *roster, const hv_peer_id *id);
 /* It hosted this node's group: its faults are forgotten. */

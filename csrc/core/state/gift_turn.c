@@ -45,7 +45,7 @@ static void see_bytes(hv_gift_turn *t, uint64_t now_us, uint64_t arrived) {
   t->begun_us = t->begun_us ? t->begun_us : now_us;
 }
 
-/* It has begun epochs and not given their state, or does not keep up: another replica is the run's. */
+/* It has begun epochs and not given their state, or does not keep up: another replica is the run's. Or it has none any more. */
 static int does_not_give(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f) {
   const hv_gift_trainer *own = NULL;
   uint64_t newest = 0, soon_us = us(HV_GIFT_SOON_MS) + t->rest_us;
@@ -55,7 +55,8 @@ static int does_not_give(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures
   }
   if (!own || own->epoch >= newest)
     t->level_us = now_us;
-  int has_passed = !own || (own->epoch > t->given && own->epoch - t->given > 2 && now_us - t->since_us > soon_us);
+  int has_lost_it = own && own->epoch + 1 < t->given; /* it began anew */
+  int has_passed = !own || has_lost_it || (own->epoch > t->given && own->epoch - t->given > 2 && now_us - t->since_us > soon_us);
   return has_passed || now_us - t->level_us > soon_us;
 }
 

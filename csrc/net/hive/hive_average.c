@@ -367,6 +367,15 @@ static void start_trigger(hv_hive_op *o, hv_node *node) {
   end_op(o, HV_OK, "");
 }
 
+static void start_give_up(hv_hive_op *o, hv_node *node) {
+  hv_average_step *step = meant(o);
+  hv_average *average = o->u.average.averager->average;
+  (void)node;
+  if (step && hv_average_seeks(average, step))
+    hv_average_cancel(average, step);
+  end_op(o, HV_OK, "");
+}
+
 static void start_weight(hv_hive_op *o, hv_node *node) {
   hv_average_step *step = meant(o);
   (void)node;
@@ -412,6 +421,10 @@ static hv_status say(hv_hive_averager *a, hv_future *step, float weight, uint64_
 
 hv_status hv_hive_averager_trigger(hv_hive_averager *a, hv_future *step) {
   return say(a, step, 0, 0, start_trigger);
+}
+
+hv_status hv_hive_averager_give_up(hv_hive_averager *a, hv_future *step) {
+  return say(a, step, 0, 0, start_give_up);
 }
 
 hv_status hv_hive_averager_reached(hv_hive_averager *a, uint64_t epoch) {

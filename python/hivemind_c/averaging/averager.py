@@ -364,6 +364,9 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
                 self._staging.make_ready()
             self._running().trigger(step)
 
+    def _give_up(self, step: Future) -> None:
+        self._running().give_up(step)
+
     def _mended(self) -> _hivemind_c.Averager:
         """The core's averager: a new one, over copies on the host, when a GPU has failed in a round."""
         averager = self._running()

@@ -95,6 +95,7 @@ class StepControl:
         self.allow_retries = allow_retries  #: whether it looks for another group if one was not found
         self.data_for_gather = data_for_gather  #: what this peer gives to be gathered, as it travels
         self.begun = time.monotonic()  #: moment in time.monotonic() at which the search for a group began
+        self.is_given_up = False  #: its search was given up, because nobody is left who could come
         self.while_waiting: Optional[Callable[[], Any]] = None  #: called each quarter of a second in which one waits
         self._settled = threading.Event()
         self._settling = threading.Lock()
@@ -117,6 +118,11 @@ class StepControl:
     def weight(self, weight: float) -> None:
         self._averager._weigh(self._future, weight)
         self._weight = weight
+
+    def give_up(self) -> None:
+        """Asks for its end, if it has no group yet."""
+        self.is_given_up = True
+        self._averager._give_up(self._future)
 
     def cancel(self) -> bool:
         """Asks for its end; False if it was over already."""

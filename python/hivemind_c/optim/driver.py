@@ -18,7 +18,7 @@ from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
-from hivemind_c.optim.epoch_notes import share_of
+from hivemind_c.optim.epoch_notes import lost_of, share_of
 from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.notices import Notices
 
@@ -84,6 +84,7 @@ class Driver:
             "SEEK": self._seek,
             "TRIGGER": self._trigger,
             "CANCEL": self._cancel,
+            "GIVE_UP": self._give_up,
             "ASIDE": self._aside,
             "COMES": self._comes,
             "OFFER": self._offer,
@@ -262,6 +263,16 @@ class Driver:
         if control is not None:
             control.cancel()
 
+    def _give_up(self, order: Order, lane: int) -> None:
+        control = self.controls[order.which]
+        if control is not None and not control.is_given_up:
+            control.give_up()
+
+    @staticmethod
+    def _status(error: HivemindError, control: Any) -> str:
+        """The status of a round that failed; of a search that was given up, as if nobody had come in all its time."""
+        return "TIMEOUT" if control.is_given_up and error.status == "CANCELLED" else error.status
+
     def _trigger(self, order: Order, lane: int) -> None:
         try:
             (self._average_gradients if order.which == GRADIENTS else self._average_state)(order, lane)
@@ -293,7 +304,7 @@ class Driver:
             optimizer.reporter.add_failure(end.epoch, f"gradients: {error}")
             optimizer.record("gradients_failed", epoch=end.epoch, status=error.status, mine=end.samples)
             end.notes.fail(f"averaging gradients failed: {error}")
-            self.machine.round(lane, GRADIENTS, error.status)
+            self.machine.round(lane, GRADIENTS, self._status(error, control))
             if optimizer.auxiliary:
                 logger.warning("swarm epoch %d: averaging gradients failed: %s", end.epoch, error)
             return
@@ -307,7 +318,7 @@ class Driver:
         if self._gradients.awaits(end.next_epoch):
             self.machine.wanted(end.next_epoch)
         outcome = self.machine.round(
-            lane, GRADIENTS, "OK", met, stamps[0] if all(stamps) else 0, share_of(rounds)
+            lane, GRADIENTS, "OK", met, stamps[0] if all(stamps) else 0, share_of(rounds), lost_of(rounds)
         )
         end.averaged = outcome == "CONFIRMED"
         end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
@@ -340,7 +351,7 @@ class Driver:
             optimizer.reporter.add_failure(end.next_epoch, f"state: {error}")
             optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
             end.notes.fail(f"averaging the state failed: {error}")
-            self.machine.round(lane, STATE, error.status)
+            self.machine.round(lane, STATE, self._status(error, control))
             return
         if self._gradients is None:
             end.outcome = "averaged"
@@ -348,7 +359,7 @@ class Driver:
         optimizer.reporter.add_round()
         # average_loaded() has moved the mark, if not all that was averaged was this replica
         members_met = members_of(control.details(0)[0])
-        self.machine.round(lane, STATE, "OK", members_met, control.stamp, 1.0, True)
+        self.machine.round(lane, STATE, "OK", members_met, control.stamp, alike=True)
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )

@@ -100,6 +100,11 @@ def share_of(rounds: Sequence[Any]) -> float:
     return min(shares, default=1.0)
 
 
+def lost_of(rounds: Sequence[Any]) -> int:
+    """Members with a replica that are not in the averages with all of their values."""
+    return sum(not member[3] and member[5] < 1 for control in rounds for member in control.details(0)[0])
+
+
 @torch.no_grad()
 def norm_of(tensors: Iterable[torch.Tensor]) -> float:
     """The norm of all values together. It reads each of them once, as fast as the processor reads memory."""

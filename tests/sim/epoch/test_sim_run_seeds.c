@@ -39,6 +39,21 @@ static void clients_aside_hold_up_no_other(void **unused) {
   plays_well_under(NO_FAULTS, swarm_run_play, 1218, 4, 1);
 }
 
+/* A host sent clients to a peer that had come back, which they took for ended: they stayed, and the swarm had two groups. */
+static void clients_follow_a_redirect_to_a_peer_that_came_back(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1174, 4, 1); /* it had left */
+  plays_well_under(NO_FAULTS, swarm_run_play, 1215, 4, 1); /* it was killed, and was back at once */
+  plays_well_under(NO_FAULTS, swarm_run_play, 1298, 4, 1); /* it was back 30 s later */
+}
+
+/* A hub's request ended before the client had its copy: no gift was begun, and the client heard no request any more. */
+static void client_hears_the_next_request_if_no_gift_was_begun(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1684, 4, 1);
+  plays_well_under(NO_FAULTS, swarm_run_play, 1835, 4, 1);
+}
+
 static void under_all_faults_nobody_is_lost_for_good(void **unused) {
   (void)unused;
   plays_well(swarm_run_play, 1, 6, 4);
@@ -52,6 +67,8 @@ int main(void) {
       cmocka_unit_test(hub_asks_clients_while_open_peers_are_behind),
       cmocka_unit_test(hub_leaves_no_trainer_out),
       cmocka_unit_test(clients_aside_hold_up_no_other),
+      cmocka_unit_test(clients_follow_a_redirect_to_a_peer_that_came_back),
+      cmocka_unit_test(client_hears_the_next_request_if_no_gift_was_begun),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,8 @@
  * Judged at any moment: no move that the table does not allow; each sample in one place, and as many as the program made; equal
  * marks are equal bits; no wait is longer than its name allows. Without faults also: who begins together holds one replica soon;
  * those that stay wait BESIDES_US at an epoch's end, more only after somebody went: DEATH_US, or PATIENCE_US for a machine that is
- * gone; who comes makes its first step with others within COMING_US and COMING_EPOCHS. In calm all of this holds again. */
+ * gone, and until the samples that went with it are made again; who comes makes its first step with others within COMING_US and
+ * COMING_EPOCHS. In calm all of this holds again. */
 #include "lib/check.h"
 #include "lib/pretender.h"
 #include "sim/swarm/swarm.h"
@@ -66,6 +67,7 @@ struct room {
   uint64_t epoch_us, models;
   pretender_program program;
   uint64_t went_us, unplugged_us, apart_us;
+  uint64_t again_us; /* in which the slowest of the others makes the samples of the one that went */
   going went;
   size_t gone, goes; /* goes: it says goodbye; SIZE_MAX */
   uint64_t longest_us[GOINGS + 1], coming_us, n_coming, epochs;
@@ -161,6 +163,8 @@ static void checks_end(room *r, size_t i, uint64_t took) {
   most += r->clients ? HEARS_US : 0;
   if (after)
     most += r->epoch_us / 2;
+  if (after && now - took < r->went_us + DEATH_US && r->again_us > r->epoch_us / 2) /* it had ended the epoch with these samples */
+    most += r->again_us - r->epoch_us / 2;
   size_t kind = after ? r->went : GOINGS;
   r->longest_us[kind] = took > r->longest_us[kind] ? took : r->longest_us[kind];
   if (took > most)
@@ -396,6 +400,16 @@ static int is_last_open(const room *r, size_t i) {
   return 1;
 }
 
+/* A single one may be left to make them, because those that have ended the epoch wait. */
+static uint64_t making_again_us(const room *r, size_t gone) {
+  const hv_epoch *e = pretender_look(&r->seats[gone].program);
+  uint64_t slowest_us = 0, samples = e ? e->ledger.sums + e->ledger.in_flight : 0;
+  for (size_t i = 0; i < r->n; i++)
+    if (i != gone && lives(r, i) && !helps(r, i) && r->seats[i].program.program.batch_us > slowest_us)
+      slowest_us = r->seats[i].program.program.batch_us;
+  return (samples / SAMPLES + 1) * slowest_us * 9 / 8;
+}
+
 static void one_goes_and_comes(room *r) {
   static const uint64_t gaps_us[] = {0, 50000, 1000000, 6000000, 30000000, 120000000};
   hv_sim *sim = r->run->sim;
@@ -404,6 +418,7 @@ static void one_goes_and_comes(room *r) {
     i = (i + 1) % r->n;
   r->went = below(r, 8) ? (going)below(r, 2) : UNPLUGGED;
   r->went_us = world(r);
+  r->again_us = making_again_us(r, i);
   r->gone = i;
   if (r->went == UNPLUGGED)
     r->unplugged_us = r->went_us + 1;

@@ -425,6 +425,158 @@ static void hub_stays_in_the_epoch_that_nobody_ended(void **unused) {
   }
 }
 
+/* At the end of its epoch, beside another, with the group's round ahead. */
+static scene *waits_for_a_group(hv_epoch_options options, hv_epoch_lane lane) {
+  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  assert_int_equal(s->e.end.rounding[lane], 1 + HV_EPOCH_GRADIENTS);
+  return s;
+}
+
+static void time_passes(scene *s, uint64_t us, size_t n_peers) {
+  s->now_us += us;
+  s->f.n_peers = n_peers;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+}
+
+/* Rule 19: the node ends the search, if it has no group yet; the machine waits for its word. */
+static void lone_peer_gives_up_its_search(void **unused) {
+  (void)unused;
+  for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++) {
+    uint8_t late = lane == HV_EPOCH_LATE;
+    scene *s = waits_for_a_group(
+        (hv_epoch_options){.average_state_every = 3, .offload = late, .delay_optimizer_step = late, .delay_grad_averaging = late},
+        lane);
+    time_passes(s, SECOND, 1);
+    assert_null(has(s, HV_EPOCH_GIVE_UP));
+    assert_int_equal(hv_epoch_due_us(&s->e), (s->now_us | 1) + HV_EPOCH_CHASE_US);
+    time_passes(s, SECOND / 10, 2); /* not counted for a moment */
+    assert_int_equal(hv_epoch_due_us(&s->e), HV_EPOCH_NONE);
+    time_passes(s, SECOND, 1);
+    assert_null(has(s, HV_EPOCH_GIVE_UP));
+    time_passes(s, HV_EPOCH_CHASE_US + 1, 1);
+    assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_GRADIENTS));
+    assert_int_equal(s->e.end.rounding[lane], 1 + HV_EPOCH_GRADIENTS); /* a group may have formed */
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    acted(s, lane, HV_EPOCH_STEP, 1);
+    assert_int_equal(s->e.ledger->kept, 2 * BATCH);
+  }
+}
+
+/* Those who help make no step. */
+static void lone_peer_is_not_left_out(void **unused) {
+  (void)unused;
+  scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 3}, HV_EPOCH_NOW);
+  s->f.n_peers = 1;
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  assert_false(s->e.lineage->is_wrong);
+}
+
+/* Rule 9: the state's group may have formed with the one that went. */
+static void lost_member_is_waited_for_once(void **unused) {
+  (void)unused;
+  for (size_t lost = 0; lost <= 1; lost++) {
+    scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 1}, HV_EPOCH_NOW);
+    hv_lineage_member three[] = {member(1, s->e.lineage->mark), member(2, s->e.lineage->mark), member(3, s->e.lineage->mark)};
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND,
+                           .outcome = HV_EPOCH_CONFIRMED,
+                           .stamp = 77,
+                           .share = 1,
+                           .members = three,
+                           .n_members = 3,
+                           .n_lost = lost});
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+    assert_int_equal(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE) != NULL, lost != 0);
+    assert_int_equal(s->e.end.acting[HV_EPOCH_NOW] && s->e.end.action[HV_EPOCH_NOW] == HV_EPOCH_TAKE, lost == 0);
+  }
+}
+
+/* Rule 15: the copy of a peer that nobody can dial went to nobody. */
+static void client_makes_its_copy_again_for_a_hub(void **unused) {
+  (void)unused;
+  for (int reachable = 0; reachable <= 1; reachable++) {
+    scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 3}, HV_EPOCH_NOW);
+    s->e.config.reachable = reachable;
+    averages_gradients(s, HV_EPOCH_NOW);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+    epoch_begins(s);
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 2});
+    s->now_us += SECOND;
+    batch(s);
+    assert_int_equal(s->e.end.acting[HV_EPOCH_NOW], 0); /* it has no state of epoch 2 */
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 1});
+    batch(s);
+    assert_int_equal(s->e.end.acting[HV_EPOCH_NOW] != 0, !reachable);
+  }
+}
+
+/* Rule 17: a hub, whose word counts more for a newcomer, has an older state than those who train. */
+static void newcomer_looks_for_the_trainers_state(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.epoch = 5, .samples = 8, .speed = 100, .n_peers = 2, .eta_us = SECOND};
+  batch(s);
+  assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 3});
+  time_passes(s, HV_EPOCH_AGAIN_US, 2);
+  assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 5);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 0}); /* not yet */
+  assert_int_equal(s->e.state, HV_EPOCH_LOOKING);
+  time_passes(s, HV_EPOCH_AGAIN_US, 2);
+  assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 5);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 5});
+  assert_int_equal(s->e.state, HV_EPOCH_COMING);
+}
+
+/* Rule 15: trainers that average later have counted the epoch, and are still in its round. */
+static void hub_goes_to_the_round_of_an_epoch_that_was_counted(void **unused) {
+  (void)unused;
+  hv_epoch_options options = {.average_state_every = 3, .auxiliary = 1, .offload = 1, .delay_optimizer_step = 1};
+  for (uint8_t late = 0; late <= 1; late++) {
+    options.delay_grad_averaging = late;
+    scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+    s->fetched = 1;
+    s->f = (hv_progress_figures){.epoch = 1, .samples = 1, .speed = 100, .n_peers = 2, .eta_us = 9 * (uint64_t)SECOND};
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    assert_int_equal(s->e.state, late ? HV_EPOCH_ENDING : HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, late ? 0 : 1);
+    if (!late)
+      continue;
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    assert_int_equal(s->e.told, 0); /* they may still seek */
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0); /* they have ended it */
+    assert_int_equal(s->e.told, 1);
+  }
+}
+
+/* Nobody waits for a hub in a group that a single trainer is left in. */
+static void hub_leaves_a_group_of_one_trainer(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3, .auxiliary = 1}, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.samples = TARGET / 2, .speed = 1, .n_peers = 2, .eta_us = SECOND};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  s->e.state = HV_EPOCH_GATHERING; /* its group has formed, and its round does not begin yet */
+  s->e.end.rounding[HV_EPOCH_NOW] = 0;
+  assert_int_equal(s->e.seeking[HV_EPOCH_GRADIENTS], 1);
+  time_passes(s, 1000, 1);
+  assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+}
+
 /* ---- whatever happens ---- */
 
 static hv_progress_figures some_figures(check_rng *rng, const scene *s) {
@@ -528,6 +680,13 @@ int main(void) {
       cmocka_unit_test(lone_peer_does_as_when_alone_says),
       cmocka_unit_test(a_wrong_replica_stays_aside_while_others_are_there),
       cmocka_unit_test(hub_stays_in_the_epoch_that_nobody_ended),
+      cmocka_unit_test(lone_peer_gives_up_its_search),
+      cmocka_unit_test(lone_peer_is_not_left_out),
+      cmocka_unit_test(lost_member_is_waited_for_once),
+      cmocka_unit_test(client_makes_its_copy_again_for_a_hub),
+      cmocka_unit_test(newcomer_looks_for_the_trainers_state),
+      cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
+      cmocka_unit_test(hub_leaves_a_group_of_one_trainer),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
   return cmocka_run_group_tests_name("epoch: the machine", tests, NULL, NULL);

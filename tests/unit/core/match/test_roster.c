@@ -2,6 +2,7 @@
 #include "lib/check.h"
 
 #include "core/match/roster.h"
+#include "core/peers/contact.h"
 #include "lib/fake_env.h"
 
 #include <string.h>
@@ -113,12 +114,37 @@ static void ended_entry_makes_way_first(void **unused) {
   close_crowd(c);
 }
 
+/* A client is not told of one that has come back: it hears so from the host that redirects to it. */
+static void ended_peer_is_asked_again_once_a_host_redirects_to_it(void **unused) {
+  (void)unused;
+  crowd *c = open_crowd();
+  hv_peer_id id = calls(c, 1, 7, 1);
+  uint8_t addrs[HV_CONTACT_ADDRS_MAX];
+  hv_addr addr = {.kind = HV_ADDR_IP4, .port = 4000, .host.ip = {10, 0, 0, 1}};
+  hv_span packed = hv_span_of(addrs, hv_contact_pack(&addr, 1, addrs));
+  hv_rank rank = hv_rank_for(&c->world.env, hv_span_of("run.", 4), hv_span_of("5", 1));
+  hv_roster_called(&c->roster, &id, packed);
+  assert_non_null(hv_roster_first(&c->roster, &rank, NULL, (hv_span){0}));
+  hv_roster_gone(&c->roster, &id);
+  hv_roster_heard(&c->roster, &id, packed); /* as of a member of a group, which may have ended since */
+  assert_null(hv_roster_first(&c->roster, &rank, NULL, (hv_span){0}));
+  hv_roster_redirected(&c->roster, &id, packed);
+  hv_roster_entry *first = hv_roster_first(&c->roster, &rank, NULL, (hv_span){0});
+  assert_non_null(first);
+  assert_true(hv_peer_equal(&first->id, &id));
+  hv_roster_failed(&c->roster, &id); /* it has not come back */
+  assert_null(hv_roster_first(&c->roster, &rank, NULL, (hv_span){0}));
+  assert_false(hv_roster_counts(&c->roster, first));
+  close_crowd(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strangers_leave_members_in_a_full_roster),
       cmocka_unit_test(newcomer_of_another_network_replaces_one_of_a_crowd),
       cmocka_unit_test(network_of_members_takes_newcomers_in_a_full_roster),
       cmocka_unit_test(ended_entry_makes_way_first),
+      cmocka_unit_test(ended_peer_is_asked_again_once_a_host_redirects_to_it),
   };
   return cmocka_run_group_tests_name("roster", tests, NULL, NULL);
 }

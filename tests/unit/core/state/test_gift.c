@@ -143,6 +143,17 @@ static void hub_leaves_a_trainer_that_began_three_epochs_and_gave_none(void **un
   assert_int_equal(look(&h, trainers, 2, 0), BLUE);
 }
 
+static void hub_leaves_a_trainer_that_began_anew(void **unused) {
+  (void)unused;
+  hub h = a_hub();
+  hv_gift_trainer trainers[] = {client(AMBER, 5), client(BLUE, 4)};
+  assert_int_equal(look(&h, trainers, 2, 0), AMBER);
+  trainers[0].epoch = 4; /* it goes back by one when the others left it out */
+  assert_int_equal(look(&h, trainers, 2, 0), AMBER);
+  trainers[0].epoch = 0;
+  assert_int_equal(look(&h, trainers, 2, 0), BLUE);
+}
+
 static void liar_about_its_epoch_is_asked_once(void **unused) {
   (void)unused;
   hub h = a_hub();
@@ -240,6 +251,7 @@ int main(void) {
       cmocka_unit_test(hub_asks_peers_of_the_swarms_replica_only),
       cmocka_unit_test(hub_leaves_a_trainer_that_falls_behind),
       cmocka_unit_test(hub_leaves_a_trainer_that_began_three_epochs_and_gave_none),
+      cmocka_unit_test(hub_leaves_a_trainer_that_began_anew),
       cmocka_unit_test(liar_about_its_epoch_is_asked_once),
       cmocka_unit_test(trainer_is_asked_again_once_all_gave_nothing),
       cmocka_unit_test(trainers_share_the_work),
