@@ -403,7 +403,7 @@ static int is_last_open(const room *r, size_t i) {
 /* A single one may be left to make them, because those that have ended the epoch wait. */
 static uint64_t making_again_us(const room *r, size_t gone) {
   const hv_epoch *e = pretender_look(&r->seats[gone].program);
-  uint64_t slowest_us = 0, samples = e ? e->ledger.sums + e->ledger.in_flight : 0;
+  uint64_t slowest_us = 0, samples = e ? e->ledger->sums + e->ledger->in_flight : 0;
   for (size_t i = 0; i < r->n; i++)
     if (i != gone && lives(r, i) && !helps(r, i) && r->seats[i].program.program.batch_us > slowest_us)
       slowest_us = r->seats[i].program.program.batch_us;
