@@ -49,7 +49,7 @@ def numbers(version: str) -> Tuple[int, ...]:
 
 
 def branch(core: str) -> Tuple[int, ...]:
-    """The release of a core version, as (1, 51) for "29.0.0"; (1, 50) for all before, and the last one for all after."""
+    """The release of a core version: (1, 51) for "29.0.0", (1, 50) for all before, the last one for all after."""
     first, last, more = STEADY
     major = numbers(core)[0]
     if major >= first:
@@ -64,12 +64,12 @@ def named(core: str) -> str:
 
 
 def fix_of(hole: Hole, core: str) -> Optional[str]:
-    """The patch release of this core's branch that fixes a hole; None if no such release is needed, or there is none."""
+    """The patch release of this core's branch that fixes a hole; None if none is needed, or there is none."""
     return next((fix for fix in hole.fixed if numbers(fix)[:2] == branch(core) and numbers(fix)[2]), None)
 
 
 def is_open(hole: Hole, core: str) -> bool:
-    """Whether a release with this core has the hole; a fix by a patch release counts as missing, as the core is the same."""
+    """Whether a release with this core has the hole; a fix by a patch release counts as missing."""
     return fix_of(hole, core) is not None or branch(core) < numbers(hole.fixed[-1])[:2]
 
 
