@@ -289,6 +289,7 @@ WORDS_MAX["epoch"] = 2500
 #: pages without a limit, and why
 ANY_LENGTH = {
     "change-the-wire": "steps for contributors, no specification",
+    "gpu-figures": "tables of measurements",
     "older-flags": "a table of names, no specification",
     "lineage": "a concept on one short page, no messages of its own",
     "round": "written before the round is designed anew",
