@@ -107,7 +107,7 @@ book: venv
 	@$(PY) scripts/book.py build/site && echo build/site/index.html
 
 pages: build
-	@for script in api c_api settings sequences options; do PYTHONPATH=python $(PY) scripts/$$script.py || exit 1; done; $(PY) -m benchmarks.plots.performance
+	@for script in api c_api settings sequences; do PYTHONPATH=python $(PY) scripts/$$script.py || exit 1; done; $(PY) -m benchmarks.plots.performance
 
 pictures: build
 	@$(PY) scripts/pictures.py

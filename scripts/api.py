@@ -1,6 +1,7 @@
-"""The tables of docs/reference/python-api.md, made from docstrings and signatures: scripts/api.py writes them.
+"""The tables of docs/reference/options.md and python-api.md, made from docstrings and signatures by scripts/api.py.
 
-The page's words and examples are written by hand; the tables stand between marks with the names of the classes.
+Words and examples of the pages are written by hand; the tables stand between marks with the names of the classes.
+Each class has one table, on one page.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, Dict, List
 import hivemind_c
 from hivemind_c.compression import CompressionBase
 
-PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/reference/python-api.md"
+REFERENCE = pathlib.Path(__file__).resolve().parent.parent / "docs/reference"
+PAGES = [REFERENCE / name for name in ("options.md", "python-api.md")]
 WEEK, DAY = "s, > 0, at most a week", "s, 0 to 86,400"
 
 #: unit and range of a number, and choices or size of a text, by class and argument; "" is for all classes
@@ -21,7 +23,7 @@ RANGES: Dict[str, Dict[str, str]] = {
     "": {
         "allreduce_timeout": WEEK,
         "announce_maddrs": "multiaddrs",
-        "average_state_every": "epochs, 1 or more",
+        "average_state_every": "swarm epochs, 1 or more",
         "averager_rank": "1 to 256",
         "averaging_alpha": "finite, at most a million",
         "averaging_timeout": "s, > `matchmaking_time`",
@@ -136,7 +138,7 @@ def describer(kind: Any, name: str) -> Any:
 
 
 def rows(kind: Any) -> List[List[str]]:
-    """A row for each argument: those of the docstring first, then those that its **options are passed on as."""
+    """A row for each argument of the docstring, then for each that is passed on with a default of its own."""
     known = inspect.signature(kind.__init__).parameters
     described = arguments(kind)
     out = []
@@ -145,11 +147,17 @@ def rows(kind: Any) -> List[List[str]]:
             out.append([f"`{name}`", "", "", "", described[name]])
             continue
         by = describer(kind, name)
+        if by is not kind and same_default(known[name], inspect.signature(by.__init__).parameters[name]):
+            continue  # the table of that class has it
         shown = type_of(inspect.signature(by.__init__).parameters[name])
         meaning = arguments(by)[name]
         limits = "" if without_effect(meaning) else range_of(kind.__name__, name, shown)
         out.append([f"`{name}`", f"`{shown}`", limits, default_of(known[name]), meaning])
     return out
+
+
+def same_default(one: inspect.Parameter, other: inspect.Parameter) -> bool:
+    return default_of(one) == default_of(other)
 
 
 def table(kind: Any) -> str:
@@ -172,4 +180,5 @@ def filled(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    for path in PAGES:
+        path.write_text(filled(path.read_text()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from typing import List, NamedTuple, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import _hivemind_c
 
@@ -37,30 +37,54 @@ TABLE = (
 )
 
 
+# grpc_version_string() gives the version of the core, which all patch releases of a branch share.
+#: the release of each first core version, where the number of the core does not say it
+BRANCHES = {(29, 0): (1, 51), (30, 0): (1, 52), (30, 1): (1, 53)}
+STEADY = 31, 44, 23  #: from this core to that one, release 1.(core + 23); later ones are not in the table
+
+
 def numbers(version: str) -> Tuple[int, ...]:
     """(1, 66, 2) for "1.66.2-pre1"."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def is_open(hole: Hole, version: str) -> bool:
-    """Whether a version lacks the fix; one of a branch that never had it counts as open."""
-    here = numbers(version)
-    fixes = [numbers(text) for text in hole.fixed]
-    own = [fix for fix in fixes if fix[:2] == here[:2]]
-    return here < own[0] if own else here < fixes[-1]
+def branch(core: str) -> Tuple[int, ...]:
+    """The release of a core version: (1, 51) for "29.0.0", (1, 50) for all before, the last one for all after."""
+    first, last, more = STEADY
+    major = numbers(core)[0]
+    if major >= first:
+        return 1, min(major, last) + more
+    return BRANCHES[max(found)] if (found := [one for one in BRANCHES if one <= numbers(core)[:2]]) else (1, 50)
 
 
-def open_holes(version: str = _hivemind_c.GRPC_VERSION) -> List[Hole]:
-    return [hole for hole in TABLE if is_open(hole, version)]
+def named(core: str) -> str:
+    """Returns a name such as "gRPC 1.51 (core 29.0.0)", or the core alone if its release is not known."""
+    known = (29, 0) <= numbers(core)[:2] and numbers(core)[0] <= STEADY[1]
+    return f"gRPC {'.'.join(map(str, branch(core)))} (core {core})" if known else f"gRPC (core {core})"
 
 
-def sentence(version: str = _hivemind_c.GRPC_VERSION) -> str:
-    """Returns one sentence: the known holes of this version, and the remedy."""
-    holes = ", ".join(hole.name for hole in open_holes(version))
+def fix_of(hole: Hole, core: str) -> Optional[str]:
+    """The patch release of this core's branch that fixes a hole; None if none is needed, or there is none."""
+    return next((fix for fix in hole.fixed if numbers(fix)[:2] == branch(core) and numbers(fix)[2]), None)
+
+
+def is_open(hole: Hole, core: str) -> bool:
+    """Whether a release with this core has the hole; a fix by a patch release counts as missing."""
+    return fix_of(hole, core) is not None or branch(core) < numbers(hole.fixed[-1])[:2]
+
+
+def open_holes(core: str = _hivemind_c.GRPC_VERSION) -> List[Hole]:
+    return [hole for hole in TABLE if is_open(hole, core)]
+
+
+def sentence(core: str = _hivemind_c.GRPC_VERSION) -> str:
+    """Returns one sentence: the known holes of this core, and the remedy."""
+    fixes = {hole.name: fix_of(hole, core) for hole in open_holes(core)}
+    holes = ", ".join(f"{name} before {fix}" if fix else name for name, fix in fixes.items())
     if not holes:
-        return f"gRPC {version} has no hole that was known on {AS_OF}"
+        return f"{named(core)} has no hole that was known on {AS_OF}"
     return (
-        f"gRPC {version} has known holes ({holes}; as of {AS_OF}), so a stranger can cost this peer time and memory: "
+        f"{named(core)} has known holes ({holes}; as of {AS_OF}), so a stranger can cost this peer time and memory: "
         f"build hivemind_c after `make grpc`, or where the system has gRPC {WITHOUT} or later"
     )
 

@@ -58,12 +58,12 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         batch_size: Samples in one batch of this peer. None: counted in each batch.
         delay_state_averaging: Average parameters in the background while training continues.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
-        delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
-        offload_optimizer: Keep the optimizer in host memory, in float32. None: True if the optimizer's step is delayed.
+        delay_grad_averaging: Average gradients in the background. They are applied one swarm epoch late.
+        offload_optimizer: Keep the optimizer in main memory, in float32. None: True if the optimizer's step is delayed.
         reuse_grad_buffers: Add gradients up in .grad, without a copy. The module's zero_grad does nothing then.
         scheduler_fn: A function that makes the scheduler of the optimizer; with offload the only way to give one.
-        matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
-        averaging_timeout: Longest time in seconds for the averages of an epoch, the search for a group included.
+        matchmaking_time: Seconds before the end of a swarm epoch at which this peer begins to look for a group.
+        averaging_timeout: Longest time in seconds for the averages of a swarm epoch, the search for a group included.
         verbose: Log the progress of the swarm and the result of each averaging.
         averager_opts: Further options of DecentralizedAverager, as a dict.
         host_maddrs: Where to listen, such as "/ip4/0.0.0.0/tcp/31337". None: every interface, a free TCP port.

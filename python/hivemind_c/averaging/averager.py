@@ -68,7 +68,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
     It can be used from any thread. docs/reference/averager.md explains groups, rounds and failures.
 
     Args:
-        averaged_tensors: Floating-point tensors or NumPy arrays, each memory once. Host memory changes in place.
+        averaged_tensors: Floating-point tensors or NumPy arrays, each memory once. Main memory is changed in place.
         dht: A DHT that runs. The averager uses its node.
         start: Start at once. False: run_in_background() starts it.
         prefix: Name of the averaging. Peers with the same prefix average together.

@@ -18,21 +18,27 @@ MEASURED = "`int`", "`float`", "`str`", "`Addresses`"
 number = itertools.count()
 
 
-def test_python_page_is_made_of_todays_docstrings():
-    text = api.PAGE.read_text()
-    assert api.filled(text) == text, "run make pages"
-    changed = text.replace("| Where to listen", "| Where to wait")
-    assert changed != text and api.filled(changed) == text
+def test_tables_are_made_of_todays_docstrings():
+    options, others = (page.read_text() for page in api.PAGES)
+    assert api.filled(options) == options and api.filled(others) == others, "run make pages"
+    changed = options.replace("| Where to listen", "| Where to wait")
+    assert changed != options and api.filled(changed) == options
 
 
-def test_each_class_has_a_table_and_an_example():
-    text = api.PAGE.read_text()
-    assert set(re.findall(r"<!-- (\w+) -->\n\n\|", text)) == set(CLASSES)
+def test_each_class_has_one_table_and_an_example():
+    options, text = (page.read_text() for page in api.PAGES)
+    assert sorted(re.findall(r"<!-- (\w+) -->\n\n\|", options + text)) == sorted(CLASSES)
     for name in CLASSES:
-        section = re.search(rf"(?ms)^##+ {name}\n(.*?)^<!-- end -->", text)[1]
+        section = re.search(rf"(?ms)^##+ {name}\n(.*?)(?=^##|\Z)", text)[1]
         assert "```python" in section, name
     plain = {name for name in hivemind_c.compression.__all__ if re.search(r"Compression$|Quantization$", name)}
     assert [name for name in plain if f"`{name}`" not in text and name not in CLASSES] == []
+
+
+def classes_below(name):
+    """The classes whose arguments a class takes, one after the other."""
+    while name := api.TAKES.get(name):
+        yield name
 
 
 def test_every_argument_has_a_row_and_numbers_have_a_range():
@@ -40,7 +46,9 @@ def test_every_argument_has_a_row_and_numbers_have_a_range():
         kind = api.kind_of(name)
         known = inspect.signature(kind.__init__).parameters
         table = api.rows(kind)
-        assert set(known) - {"self"} == {row[0].strip("`") for row in table if not row[0].startswith("`*")}, name
+        shown = {row[0].strip("`") for row in table if not row[0].startswith("`*")}
+        taken = {row[0].strip("`") for one in classes_below(name) for row in api.rows(api.kind_of(one))}
+        assert shown <= set(known) - {"self"} <= shown | taken, name
         for argument, shown, unit, default, meaning in table:
             argument = argument.strip("`")
             if argument.startswith("*"):

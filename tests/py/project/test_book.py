@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-from support import module_of
 
 import hivemind_c
 
@@ -197,32 +196,6 @@ def test_front_page_pictures_are_short_and_show_a_swarm():
     assert 8 <= len(lines) <= 14 and "all&#160;of&#160;it&#160;worked" in demo
     count, target = re.search(r"swarm=(\d+)/(\d+)&#160;samples", quickstart).groups()
     assert 0 < int(count) < int(target) and "peers=3" in quickstart
-
-
-@pytest.mark.parametrize("name", ["Optimizer", "DHT", "DecentralizedAverager", "ProgressTracker"])
-def test_the_table_of_options_is_the_codes(name):
-    text = (ROOT / "docs/reference/options.md").read_text()
-    table = text[text.index(f"<!-- {name} -->") :].split("\n\n")[1]
-    said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
-    known = {}
-    for option, parameter in inspect.signature(getattr(hivemind_c, name).__init__).parameters.items():
-        if option != "self":
-            default = parameter.default
-            known[option] = (
-                "-"
-                if default is parameter.empty
-                else f"`{type(default).__name__}()`"
-                if isinstance(default, hivemind_c.CompressionBase)
-                else f"`{default!r}`"
-            )
-    assert said == known
-
-
-def test_the_tables_of_options_are_made_from_docstrings():
-    options = module_of(ROOT / "scripts/options.py")
-    text = options.PAGE.read_text()
-    assert options.filled(text) == text, "run make pages"
-    assert options.filled(text.replace("| `run_id` | - |", "| `run` | - |")) == text
 
 
 def described(made):

@@ -78,6 +78,7 @@ PYTHON = {
         "assert epoch == 1200 and all((p == 1).all() for p in model.parameters())",
     ),
     "docs/reference/optimizer.md": (TRAINING + ANOTHER + "batches = loader", "assert optimizer.local_samples == 8 * 32 and len(dht.get_visible_maddrs()) == 1"),
+    "docs/reference/options.md": ("", "assert strategy._target == 4096 and optimizer.local_epoch == 0"),
     "docs/reference/epoch-record.md": ("", "from types import SimpleNamespace as Made\non_epoch(Made(epoch=1, outcome='alone', wall_s=1.0, numbers=dict))"),
     "docs/reference/strategy.md": (
         TRAINING + SMALL + "model = Small()",

@@ -1,11 +1,11 @@
-"""The pages about security have a row for each kind of message, and name tests that exist."""
+"""The pages about defences have a row for each kind of message, and name tests that exist."""
 
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 STRANGERS = (ROOT / "docs/design/strangers.md").read_text()
-PAGE = (ROOT / "docs/explanation/security-model.md").read_text() + STRANGERS
+PAGE = (ROOT / "docs/design/defences.md").read_text() + STRANGERS
 
 
 def rows_of_messages():
