@@ -223,7 +223,10 @@ class Driver:
         try:
             self.hands.act(order, lane)
         except BaseException:
+            ends = lane == NOW and self.machine.state == "ENDING" and order.what != "APPLY"
             self.machine.broke(lane, order.number)
+            if ends:  # its samples are lost
+                self._optimizer.drop_sums()
             while lane and (left := self.machine.next(LATE)) is not None:
                 self._carry_out(Order(*left), LATE)  # what was lost, and groups that are of no use
             raise

@@ -372,8 +372,6 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, EpochCounter,
         control.check_unused(self)
         if not self.auxiliary:
             self.buffers.weigh(control)
-        if self.lineage.is_wrong:  # it takes the average of the others, and gives them nothing of its own
-            control.weight = 0.0
         control.allow_allreduce()
         try:
             members = outcome_of(control, timeout)
