@@ -529,8 +529,8 @@ void swarm_run_play(swarm_run *run) {
 
 /* ---- two clients and a hub ---- */
 
-/* One of two that only dial out leaves politely, at any moment of an epoch. The other is alone: neither its epoch's end nor its late
- * lane lasts longer than PAIR_US from then on. */
+/* One of two that only dial out leaves politely, at any moment of an epoch. The other is alone: neither its epoch's end nor its
+ * late lane lasts longer than PAIR_US from then on. */
 enum { PAIR_US = 2000000 };
 
 static void checks_pair(room *r, size_t stays, uint64_t *idle_us) {
