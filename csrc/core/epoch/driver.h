@@ -23,7 +23,8 @@ typedef struct hv_epoch_hands {
   void (*tell)(void *arg, hv_epoch_notice notice);
   /* Start to offer the latest snapshot as the state of `epoch`, and answer with hv_epoch_driver_offered. 0: it was not started. */
   int (*offer)(void *arg, uint64_t epoch, const hv_mark *mark);
-  /* Give the same to these hubs under this ticket, or (NULL) to the one that asks. Whatever becomes of it, hubs may ask again. */
+  /* Give the same to these hubs under this ticket, or (NULL) to the one that asks. Hubs may ask again while it goes on, or if it
+   * was not begun. */
   void (*give)(void *arg, uint64_t epoch, const hv_mark *mark, const hv_peer_id *hubs, size_t n, const uint8_t *ticket);
   /* The members of a round of gradients of this epoch; only called for a peer without a replica. */
   void (*met)(void *arg, uint64_t epoch, const hv_lineage_member *members, size_t n);

@@ -54,6 +54,13 @@ static void client_hears_the_next_request_if_no_gift_was_begun(void **unused) {
   plays_well_under(NO_FAULTS, swarm_run_play, 1835, 4, 1);
 }
 
+/* The hub does not come for a single trainer, whose search lasted its whole time. */
+static void last_client_goes_on_when_the_other_left(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 12; seed++)
+    plays_well_under(NO_FAULTS, swarm_run_pair_play, seed, 3, 1);
+}
+
 static void under_all_faults_nobody_is_lost_for_good(void **unused) {
   (void)unused;
   plays_well(swarm_run_play, 1, 6, 4);
@@ -69,6 +76,7 @@ int main(void) {
       cmocka_unit_test(clients_aside_hold_up_no_other),
       cmocka_unit_test(clients_follow_a_redirect_to_a_peer_that_came_back),
       cmocka_unit_test(client_hears_the_next_request_if_no_gift_was_begun),
+      cmocka_unit_test(last_client_goes_on_when_the_other_left),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

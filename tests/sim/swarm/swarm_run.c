@@ -526,3 +526,53 @@ void swarm_run_play(swarm_run *run) {
   swarm_figure(run, "coming_s", r.n_coming ? (double)r.coming_us * 1e-6 / (double)r.n_coming : 0);
   swarm_over(run);
 }
+
+/* ---- two clients and a hub ---- */
+
+/* One of two that only dial out leaves politely, at any moment of an epoch. The other is alone: neither its epoch's end nor its
+ * late lane lasts longer than PAIR_US from then on. */
+enum { PAIR_US = 2000000 };
+
+static void checks_pair(room *r, size_t stays, uint64_t *idle_us) {
+  const pretender *p = &r->seats[stays].program;
+  const hv_epoch *e = pretender_look(p);
+  if (e->state != HV_EPOCH_ENDING && e->late != HV_EPOCH_LATE_WORKS)
+    *idle_us = world(r);
+  uint64_t took = world(r) - *idle_us;
+  r->longest_us[POLITE] = took > r->longest_us[POLITE] ? took : r->longest_us[POLITE];
+  if (took > PAIR_US)
+    swarm_fail(r->run, "n%zu has waited %.1f s for %s since the other one left", stays, (double)took * 1e-6,
+               hv_epoch_wait_name(hv_epoch_waits(e)));
+}
+
+void swarm_run_pair_play(swarm_run *run) {
+  static room r;
+  r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
+  draws(&r);
+  r.first = r.clients = 2;
+  r.program.terms.target = BATCHES * SAMPLES * r.first;
+  hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500};
+  hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
+  says_plan(&r, 1);
+  adds(&r, 0, 1);
+  adds(&r, 1, 0);
+  adds(&r, 1, 0);
+  hv_sim_at(run->sim, TURN_US, tick, &r);
+  runs_for(&r, WARM_US + 8 * r.epoch_us + below(&r, 2 * r.epoch_us));
+  checks_rest(&r);
+  hv_sim_say(run->sim, "n2 leaves");
+  r.went_us = world(&r);
+  r.goes = 2;
+  uint64_t idle_us = r.went_us, told = pretender_look(&r.seats[1].program)->told;
+  for (uint64_t end = r.went_us + 10 * r.epoch_us + 2 * PAIR_US; world(&r) < end && !run->failure[0];) {
+    runs_for(&r, TURN_US);
+    if (world(&r) == r.went_us + 2 * TURN_US)
+      hv_sim_stop(run->sim, 2);
+    checks_pair(&r, 1, &idle_us);
+  }
+  if (pretender_look(&r.seats[1].program)->told < told + 2)
+    swarm_fail(run, "n1 is in epoch %llu, and was in %llu when the other one left",
+               (unsigned long long)pretender_look(&r.seats[1].program)->told, (unsigned long long)told);
+  swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);
+  swarm_over(run);
+}
