@@ -206,7 +206,8 @@ ODD = re.compile(
     r"|(?:leaves?|left) out)\b",
     re.I,
 )
-FOR_USERS = "docs/tutorial/", "docs/howto/", "docs/explanation/"
+FOR_USERS = "docs/tutorial/", "docs/howto/", "docs/explanation/", "docs/reference/"
+WORDS_MAX, GENERATED = 3000, ("docs/reference/c-api.md", "docs/reference/options.md", "docs/reference/python-api.md")
 
 
 @wall(
@@ -224,6 +225,17 @@ def pages_for_users_have_plain_words(tree):
         for line in page_lines(text) if path.startswith(FOR_USERS) and path.endswith(".md") else ():
             if found := ODD.search(re.sub(r"`[^`]*`", "", line)):
                 yield path, f"{line[:60]}: a plain word in place of {found.group()!r}"
+
+
+@wall(
+    bad=[{"docs/howto/a.md": "word " * 3001}],
+    good=[{"docs/howto/a.md": "word " * 3000}, {"docs/reference/c-api.md": "word " * 3001}],
+)
+def pages_for_users_are_short(tree):
+    for path, text in tree.items():
+        words = len(text.split()) if path.startswith(FOR_USERS) and path not in GENERATED else 0
+        if words > WORDS_MAX:
+            yield path, f"{words} words, at most {WORDS_MAX}"
 
 
 @wall(

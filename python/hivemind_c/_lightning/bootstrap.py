@@ -58,7 +58,7 @@ def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:
         dht.shutdown()
         raise
     except HivemindError as error:
-        logger.warning("training begins alone, and goes on looking for the swarm: %s", error)
+        logger.warning("training begins alone, and this peer keeps looking for the swarm: %s", error)
         dht._troubled_at = time.monotonic()  # that has been told
     except BaseException:
         dht.shutdown()
