@@ -77,7 +77,7 @@ hv_status hv_invite_new(const char *swarm_key, int64_t end_s, const char *name, 
  * HV_NOMEM. */
 hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, hv_span *out, hv_error *err);
 
-/* The version of the gRPC core that is loaded, such as "1.51.1". Any thread. */
+/* The version of the gRPC core that is loaded, such as "29.0.0" of release 1.51. Any thread. */
 const char *hv_grpc_version(void);
 
 /* gRPC's own messages on stderr, which report even refused connections, are off unless GRPC_VERBOSITY is set. A gRPC of 1.65 or

@@ -7,7 +7,7 @@
  * Errors: hv_status; done of a step gets the result and one sentence.
  * Terms: a step is one request to average. A group is the members that average together. The gate is the program's lock on its
  * tensors.
- * Rules: docs/reference/averager.md, "What a step does", "The gate" and "Retries"; docs/design/matchmaking.md for epochs.
+ * Rules: docs/design/averaging.md; docs/design/matchmaking.md for epochs.
  */
 #ifndef HV_CORE_AVERAGE_H
 #define HV_CORE_AVERAGE_H
