@@ -191,10 +191,10 @@ def test_command_survives_its_terminal_and_reports_in_json(command, dht):
 
     def heard():
         lines.append(json.loads(root.process.stderr.readline()))
-        return lines[-1]["event"] == "heartbeat" and lines[-1]["peers"] == 1 and lines[-1]["records"] == 1
+        return lines[-1].get("event") == "heartbeat" and lines[-1]["peers"] == 1 and lines[-1]["records"] == 1
 
     assert eventually(heard)
-    assert {"time", "level", "logger", "event", "text"} <= lines[0].keys()
+    assert {"time", "level", "logger", "event", "text"} <= lines[-1].keys()
     code, _, err = root.end()
     assert code == 0
     assert json.loads(err.strip().split("\n")[-1])["event"] == "ended"
