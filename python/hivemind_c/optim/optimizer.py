@@ -395,7 +395,7 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         self._local_samples = 0
 
     def compare_setup(self) -> bool:
-        """At the end of an epoch: has this peer's setup changed, and did others begin with another one?
+        """Compares this peer's setup at the end of an epoch with what it was, and with that of the others.
 
         Returns True if the group that was to average the state is of no use, because its members step differently.
         Gradients were computed before the change, so their group remains.
