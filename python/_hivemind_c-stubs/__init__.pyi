@@ -142,7 +142,7 @@ class Epoch:
         lane: int,
         which: int,
         status: str,
-        members: Sequence[tuple] = (),
+        members: Sequence[Tuple[Any, ...]] = (),
         stamp: int = 0,
         share: float = 1.0,
         lost: int = 0,
@@ -155,7 +155,7 @@ class Epoch:
     def restored(self, epoch: int, /) -> None: ...
     def asked(self, least: int, /) -> None: ...
     def leave(self) -> None: ...
-    def next(self, lane: int, /) -> Optional[tuple]: ...
+    def next(self, lane: int, /) -> Optional[Tuple[Any, ...]]: ...
 
 class SampleLedger:
     kept: int
