@@ -117,7 +117,8 @@ static int averages_state(hv_epoch *self, hv_epoch_lane lane, const epoch_event 
     epoch_act(self, lane, HV_EPOCH_TAKE, 0);
     return 1;
   }
-  if (r->averaged && !r->meets_another && !self->config.differs)
+  int is_in_model = takes_ahead(r) || (lane == HV_EPOCH_NOW && !self->config.options.offload);
+  if (is_in_model && r->averaged && !r->meets_another && !self->config.differs)
     self->made = r->epoch + 1; /* the average changes nothing any more, so joiners need not wait for it */
   return begins_round(self, lane, HV_EPOCH_REPLICA_STATE);
 }
