@@ -10,6 +10,9 @@
 
 #include "core/epoch/epoch.h"
 
+/* An env that hashes, and can do nothing else. */
+hv_env bind_hashing(void);
+
 /* The members of a group. */
 typedef struct bind_members {
   hv_lineage_member *list;

@@ -6,7 +6,6 @@
 #include "epoch.h"
 
 #include "core/epoch/result.h"
-#include "net/identity.h"
 
 #include <string.h>
 
@@ -32,26 +31,15 @@ typedef struct py_epoch {
   PyThread_type_lock bell; /* locked; released when the training thread may go on */
 } py_epoch;
 
-static void env_sha256(hv_env *env, hv_span bytes, hv_hash *out) {
-  (void)env;
-  hv_identity_sha256(bytes, out);
-}
-
 static bind_state *state_of(py_epoch *self) {
   return PyType_GetModuleState(Py_TYPE(self));
 }
 
-static PyObject *type_of(bind_state *state, const char *name) {
-  (void)state;
-  PyObject *module = PyImport_ImportModule("_hivemind_c"), *type = module ? PyObject_GetAttrString(module, name) : NULL;
-  Py_XDECREF(module);
-  return type;
-}
-
 /* -1: an exception is set. */
-static int check_type(bind_state *state, PyObject *object, const char *name) {
-  PyObject *type = type_of(state, name);
+static int check_type(PyObject *object, const char *name) {
+  PyObject *module = PyImport_ImportModule("_hivemind_c"), *type = module ? PyObject_GetAttrString(module, name) : NULL;
   int is = type ? PyObject_IsInstance(object, type) : -1;
+  Py_XDECREF(module);
   Py_XDECREF(type);
   if (is == 0)
     PyErr_Format(PyExc_TypeError, "Epoch needs a %s of _hivemind_c", name);
@@ -73,14 +61,13 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
       !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&:Epoch", (char **)names, &progress, &lineage, &ledger, &plan,
                                    &peer, bind_whole_number, &target, &matchmaking, &averaging, &company, &alone, &begins_run,
                                    &reachable, &differs, bind_whole_number, &epoch) ||
-      check_type(state, progress, "Progress") < 0 || check_type(state, lineage, "Lineage") < 0 ||
-      check_type(state, ledger, "SampleLedger") < 0 || check_type(state, plan, "EpochPlan") < 0 ||
-      bind_peer(state, peer, &config.me) < 0)
+      check_type(progress, "Progress") < 0 || check_type(lineage, "Lineage") < 0 || check_type(ledger, "SampleLedger") < 0 ||
+      check_type(plan, "EpochPlan") < 0 || bind_peer(state, peer, &config.me) < 0)
     return NULL;
   py_epoch *self = (py_epoch *)PyType_GenericAlloc(type, 0);
   if (!self)
     return NULL;
-  self->env = (hv_env){.sha256 = env_sha256};
+  self->env = bind_hashing();
   self->bell = PyThread_allocate_lock();
   if (!self->bell) {
     Py_DECREF(self);

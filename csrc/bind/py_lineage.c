@@ -14,7 +14,7 @@ static void env_sha256(hv_env *env, hv_span bytes, hv_hash *out) {
   hv_identity_sha256(bytes, out);
 }
 
-static hv_env hashing(void) {
+hv_env bind_hashing(void) {
   return (hv_env){.sha256 = env_sha256};
 }
 
@@ -131,7 +131,7 @@ static PyObject *ticket(PyObject *module, PyObject *args) {
   unsigned long long epoch;
   PyObject *sequence;
   bind_members m;
-  hv_env env = hashing();
+  hv_env env = bind_hashing();
   uint8_t bytes[HV_MARK_SIZE];
   if (!PyArg_ParseTuple(args, "O&O:lineage_ticket", bind_whole_number, &epoch, &sequence) ||
       bind_members_init(PyModule_GetState(module), sequence, &m) < 0)
@@ -201,7 +201,7 @@ static PyObject *lineage_restart(PyObject *object, PyObject *args) {
 
 static PyObject *lineage_averaged(PyObject *object, PyObject *stamp) {
   unsigned long long number;
-  hv_env env = hashing();
+  hv_env env = bind_hashing();
   if (!bind_whole_number(stamp, &number) || bind_lineage_know(object) < 0)
     return NULL;
   hv_lineage_averaged(lineage_of(object), &env, number);
@@ -234,7 +234,7 @@ uint64_t *bind_numbers(PyObject *sequence, size_t *out_n) {
 static PyObject *lineage_stepped(PyObject *object, PyObject *args) {
   PyObject *stamps, *frozen;
   unsigned long long samples;
-  hv_env env = hashing();
+  hv_env env = bind_hashing();
   size_t n = 0, n_frozen = 0;
   if (!PyArg_ParseTuple(args, "OOO&:stepped", &stamps, &frozen, bind_whole_number, &samples) || bind_lineage_know(object) < 0)
     return NULL;
@@ -252,7 +252,7 @@ static PyObject *lineage_stepped_alone(PyObject *object, PyObject *args) {
   unsigned long long epoch, samples;
   hv_peer_id me;
   hv_error err = {0};
-  hv_env env = hashing();
+  hv_env env = bind_hashing();
   if (!PyArg_ParseTuple(args, "s#O&O&:stepped_alone", &text, &size, bind_whole_number, &epoch, bind_whole_number, &samples))
     return NULL;
   if (hv_peer_parse(hv_span_of(text, (size_t)size), &me, &err) != HV_OK) {
@@ -267,7 +267,7 @@ static PyObject *lineage_stepped_alone(PyObject *object, PyObject *args) {
 
 static PyObject *lineage_set_up(PyObject *object, PyObject *args) {
   Py_buffer setup;
-  hv_env env = hashing();
+  hv_env env = bind_hashing();
   if (!PyArg_ParseTuple(args, "y*:set_up", &setup))
     return NULL;
   int rc = bind_lineage_know(object);

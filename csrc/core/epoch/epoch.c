@@ -273,9 +273,9 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
 
 /* The batch's own step, which the hands may end later, then a look around. */
 static void after_batch(hv_epoch *self, const epoch_event *e) {
-  int begins = self->batch_at == 0;
-  self->batch_at = HV_EPOCH_PLAN_MAX;
-  if (begins && !epoch_averages_gradients(self)) {
+  int has_to_step = self->has_to_step;
+  self->has_to_step = 0;
+  if (has_to_step) {
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 0);
     return;
   }
@@ -308,7 +308,7 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
   if (epoch_holds_replica(self))
     hv_epoch_ledger_counted(self->ledger, e->samples);
   epoch_wake(self, 0);
-  self->batch_at = e->samples ? 0 : HV_EPOCH_PLAN_MAX;
+  self->has_to_step = e->samples && !epoch_averages_gradients(self);
   if (epoch_takes(self))
     return;
   epoch_offers_overdue(self, e);
@@ -380,7 +380,7 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
     has_acted(self, &none);
   else {
     self->end.acting[lane] = 0;
-    self->batch_at = HV_EPOCH_PLAN_MAX;
+    self->has_to_step = 0;
     epoch_end_breaks(self, lane);
   }
 }

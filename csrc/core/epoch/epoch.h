@@ -236,7 +236,7 @@ typedef struct hv_epoch {
   uint64_t numbers;             /* of actions */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */
   int seeking[HV_EPOCH_ROUNDS]; /* 1: under way */
-  size_t batch_at;              /* in the plan of a batch */
+  int has_to_step;              /* with the batch, where updates are local */
   uint64_t held;                /* of the batch that waits until this peer has found the swarm */
   uint64_t wanted;              /* older states are of no use */
   uint64_t load_us;             /* what the quickest load took */

@@ -425,12 +425,13 @@ class Driver:
         optimizer = self._optimizer
         optimizer.record("load", **self.notices.seen(), least=order.epoch)
         self.background.settle()
-        begun = EpochClock().now()
+        clock = optimizer.ledger.clock
+        begun = clock.now()
         try:
-            with optimizer.ledger.clock.enter("loading"):
+            with clock.enter("loading"):
                 loaded = self._state.fetch_state(self._load_timeout, order.epoch)
         finally:
-            self.hands.loaded, self.hands.load_s = loaded, EpochClock().now() - begun
+            self.hands.loaded, self.hands.load_s = loaded, clock.now() - begun
             if loaded is None:
                 self.machine.loaded(None)
             else:

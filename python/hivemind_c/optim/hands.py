@@ -195,10 +195,7 @@ class Hands:
         self._optimizer.ledger.abandon()
         self._state.background.drop()  # what it made is of the state before
         loaded, self.loaded = self.loaded, None
-        try:
-            self._state.set_current_state(*loaded)
-        except ValueError as error:
-            logger.warning("could not load the swarm's state, will retry: %s", error)
+        if not self._state.take_over_state(loaded):
             return 0
         self.adopted += 1
         self._optimizer.setups.renew()

@@ -28,7 +28,7 @@ class StateLoading:
         """
         self.check_load(wait)
         self.background.settle()
-        taken = self._take_over_state(self.fetch_state(timeout, epoch_least))
+        taken = self.take_over_state(self.fetch_state(timeout, epoch_least))
         if taken:
             self.background.drop()  # what it made is of the state before
         return taken
@@ -56,8 +56,12 @@ class StateLoading:
         """
         return DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)
 
-    def _take_over_state(self: "TrainingStateAverager", loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
-        """False: it was nothing, or does not fit; then nothing has changed."""
+    def take_over_state(self: "TrainingStateAverager", loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
+        """Replaces the state by one that was downloaded. False: it was nothing, or does not fit; nothing has changed.
+
+        Args:
+            loaded: Result of fetch_state().
+        """
         try:
             if loaded is not None:
                 self.set_current_state(*loaded)
