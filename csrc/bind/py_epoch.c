@@ -423,23 +423,15 @@ static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
 
 static const char *const kinds[] = {"WAKE", "REACHED",  "SEEK", "TRIGGER", "CANCEL",     "GIVE_UP", "ASIDE", "COMES",   "OFFER",
                                     "GIVE", "WITHDRAW", "LOOK", "LOAD",    "DISBELIEVE", "ACT",     "TELL",  "GOODBYE", "LOST"};
-static const char *const works[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET"};
-static const char *const notices[] = {"ALONE", "COMPANY", "STOP",   "OWN_STEP", "STAYS", "LEFT_OUT", "NO_STEP", "WRONG",
-                                      "DOUBT", "SILENT",  "ENTERS", "ASIDE",    "ENDED", "SETTLED",  "LOADED",  "RESTS"};
 
 _Static_assert(sizeof kinds / sizeof *kinds == HV_EPOCH_ORDER_KINDS + 1, "each order has its name");
-_Static_assert(sizeof works / sizeof *works == HV_EPOCH_WORKS - HV_EPOCH_ACTIONS, "each work has its name");
-_Static_assert(sizeof notices / sizeof *notices == HV_EPOCH_NOTICES, "each notice has its name");
 
 static const char *what_of(const hv_epoch_order *order) {
   if (order->kind == HV_EPOCH_TELL)
-    return notices[order->action];
+    return hv_epoch_notice_name((hv_epoch_notice)order->action);
   if (order->kind == ORDER_LOST)
     return hv_epoch_loss_text((hv_epoch_loss)order->action);
-  if (order->kind != HV_EPOCH_ACT)
-    return "";
-  return order->action < HV_EPOCH_ACTIONS ? hv_epoch_action_name((hv_epoch_action)order->action)
-                                          : works[order->action - HV_EPOCH_ACTIONS];
+  return order->kind == HV_EPOCH_ACT ? hv_epoch_work_name(order->action) : "";
 }
 
 /* (kind, what, which, number, epoch, samples, wait, timeout), as driver.py names them. */

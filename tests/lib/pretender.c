@@ -52,12 +52,10 @@ static void act(void *arg, const hv_epoch_order *order) {
 }
 
 static void tell(void *arg, hv_epoch_notice notice) {
-  static const char *const words[] = {"waits alone", "has company", "stops",    "steps by itself",
-                                      "stays",       "is left out", "is wrong", "doubts"};
   pretender *p = arg;
   p->tells[notice]++;
   p->told_us = now_of(p);
-  hv_sim_say(p->sim, "n%zu %s in epoch %llu", p->index, words[notice],
+  hv_sim_say(p->sim, "n%zu tells %s in epoch %llu", p->index, hv_epoch_notice_name(notice),
              (unsigned long long)(p->driver ? pretender_look(p)->told : 0));
 }
 

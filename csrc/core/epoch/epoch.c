@@ -27,6 +27,21 @@ const char *hv_epoch_wait_name(hv_epoch_wait wait) {
   return (size_t)wait < sizeof names / sizeof *names ? names[wait] : "?";
 }
 
+const char *hv_epoch_work_name(unsigned action) {
+  static const char *const names[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET"};
+  _Static_assert(sizeof names / sizeof *names == HV_EPOCH_WORKS - HV_EPOCH_ACTIONS, "each work has its name");
+  if (action < HV_EPOCH_ACTIONS)
+    return hv_epoch_action_name((hv_epoch_action)action);
+  return action < HV_EPOCH_WORKS ? names[action - HV_EPOCH_ACTIONS] : "?";
+}
+
+const char *hv_epoch_notice_name(hv_epoch_notice notice) {
+  static const char *const names[] = {"ALONE", "COMPANY", "STOP",   "OWN_STEP", "STAYS", "LEFT_OUT", "NO_STEP", "WRONG",
+                                      "DOUBT", "SILENT",  "ENTERS", "ASIDE",    "ENDED", "SETTLED",  "LOADED",  "RESTS"};
+  _Static_assert(sizeof names / sizeof *names == HV_EPOCH_NOTICES, "each notice has its name");
+  return (unsigned)notice < HV_EPOCH_NOTICES ? names[notice] : "?";
+}
+
 void epoch_moves(hv_epoch *self, hv_epoch_state to) {
   if (!(allowed[self->state] & (1u << to)))
     self->moves_wrong++;

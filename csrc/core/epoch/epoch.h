@@ -269,5 +269,7 @@ hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
 int hv_epoch_is_free(const hv_epoch *self);
 const char *hv_epoch_state_name(hv_epoch_state state);
 const char *hv_epoch_wait_name(hv_epoch_wait wait);
+const char *hv_epoch_work_name(unsigned action); /* of an hv_epoch_action, or hv_epoch_work */
+const char *hv_epoch_notice_name(hv_epoch_notice notice);
 
 #endif
