@@ -24,7 +24,7 @@ MAY = {
     "averaging/state.py": "the timeout of a load that tries several donors",
     "hub/keeper.py": "looks for states again and again",
     "hub/receiver.py": "tells the core where the trainers are",
-    "hub/rounds.py": "follows the run by rules of its own",
+    "hub/rounds.py": "looks up setup and layout of a run again and again",
     "hub/run.py": "writes checkpoints",
 }
 

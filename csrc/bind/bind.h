@@ -197,7 +197,6 @@ PyObject *bind_gift_wait(PyObject *node, PyObject *args);
 PyObject *bind_gift_give(PyObject *node, PyObject *args);
 PyObject *bind_gift_take(PyObject *node, PyObject *args);
 PyObject *bind_gift_follow(PyObject *node, PyObject *args);
-PyObject *bind_gift_met(PyObject *node, PyObject *args);
 PyObject *bind_gift_refuse(PyObject *node, PyObject *args);
 
 /* ---- swarm keys and invitations, without a node (py_invite.c) ---- */
@@ -218,6 +217,13 @@ PyTypeObject *bind_progress_type(PyObject *module);
 /* ---- an averager (py_average.c) ---- */
 
 PyTypeObject *bind_averager_type(PyObject *module);
+
+/* Of an Averager. NULL: it was shut down, or its node is of another process; the error is raised. */
+hv_hive_averager *bind_averager_of(PyObject *averager);
+
+/* ---- a hub's part in the rounds of a run (py_follow.c) ---- */
+
+int hv_py_follow_init(PyObject *module);
 
 /* ---- received bytes as an object with the buffer protocol (py_parcel.c) ---- */
 

@@ -19,7 +19,7 @@ typedef struct bind_members {
   size_t n;
 } bind_members;
 
-/* Reads a sequence of (peer, is_client, is_auxiliary, word) into memory that bind_members_fini frees. */
+/* Reads a sequence of (peer, is_client, is_auxiliary, word as bytes) into memory that bind_members_fini frees. */
 int bind_members_init(bind_state *state, PyObject *sequence, bind_members *out);
 void bind_members_fini(bind_members *members);
 

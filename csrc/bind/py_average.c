@@ -33,6 +33,18 @@ static int check_usable(py_averager *self) {
   return bind_node_check(self->node);
 }
 
+hv_hive_averager *bind_averager_of(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  bind_state *state = PyType_GetModuleState(type);
+  if (!state || type != state->averager) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%R is no Averager", object);
+    return NULL;
+  }
+  py_averager *self = (py_averager *)object;
+  return check_usable(self) == 0 ? self->averager : NULL;
+}
+
 /* Around work without the GIL: closing waits for it. */
 static void come_in(py_averager *self) {
   if (self->users++ == 0)

@@ -1,6 +1,7 @@
 /* Which replica is the swarm's (core/epoch/lineage.h); hivemind_c/averaging/marks.py and optim/lineage.py are its users. */
 #include "epoch.h"
 
+#include "core/epoch/word.h"
 #include "net/identity.h"
 
 #include <stddef.h>
@@ -31,31 +32,17 @@ static PyObject *mark_bytes(const hv_mark *mark) {
   return PyBytes_FromStringAndSize((const char *)mark->bytes, HV_MARK_SIZE);
 }
 
-/* Reads [mark, rank], which may be a stranger's anything. False: it is no word, and no exception is set. */
-static int read_word(PyObject *object, hv_word *out) {
-  if (!(PyList_Check(object) || PyTuple_Check(object)) || PySequence_Size(object) != 2)
-    return 0;
-  PyObject *mark = PySequence_GetItem(object, 0), *rank = PySequence_GetItem(object, 1);
-  int good = bind_mark(mark, &out->mark) && rank && PyLong_Check(rank) && !PyBool_Check(rank);
-  if (good) {
-    out->rank = PyLong_AsLongLong(rank);
-    good = !(out->rank == -1 && PyErr_Occurred()); /* of more than 64 bits */
-  }
-  PyErr_Clear();
-  Py_XDECREF(mark);
-  Py_XDECREF(rank);
-  return good;
-}
-
 /* Reads (peer, is_client, is_auxiliary, word). */
 static int read_member(bind_state *state, PyObject *object, hv_lineage_member *out) {
-  PyObject *peer, *word;
+  PyObject *peer;
+  const char *word;
+  Py_ssize_t size;
   int is_client, is_auxiliary;
-  if (!PyArg_ParseTuple(object, "UppO", &peer, &is_client, &is_auxiliary, &word) || bind_peer(state, peer, &out->peer) < 0)
+  if (!PyArg_ParseTuple(object, "Uppy#", &peer, &is_client, &is_auxiliary, &word, &size) || bind_peer(state, peer, &out->peer) < 0)
     return -1;
   out->is_client = (uint8_t)is_client;
   out->is_auxiliary = (uint8_t)is_auxiliary;
-  out->has_word = (uint8_t)read_word(word, &out->word);
+  out->has_word = (uint8_t)hv_word_read(hv_span_of(word, (size_t)size), &out->word);
   return 0;
 }
 
@@ -74,7 +61,7 @@ int bind_members_init(bind_state *state, PyObject *sequence, bind_members *out) 
     out->list[out->n] = (hv_lineage_member){0};
     int rc = !one ? -1 : PyTuple_Check(one) ? read_member(state, one, &out->list[out->n]) : -1;
     if (one && rc < 0 && !PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError, "a member is a tuple (peer, is_client, is_auxiliary, word)");
+      PyErr_SetString(PyExc_TypeError, "a member is a tuple (peer, is_client, is_auxiliary, word as bytes)");
     Py_XDECREF(one);
     if (rc < 0) {
       hv_mem_free(out->list);

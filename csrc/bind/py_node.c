@@ -478,8 +478,6 @@ static const PyMethodDef methods[] = {
     {"gift_follow", bind_gift_follow, METH_VARARGS,
      "gift_follow(prefix, trainers, least, every, size_max, has_room): tells the node where the trainers of a run are, of which it "
      "asks one for a state if it can dial none; a future of None."},
-    {"gift_met", bind_gift_met, METH_VARARGS,
-     "gift_met(prefix, epoch, right, giver, ticket): tells the node the words of a round; a future of None."},
     {"gift_refuse", bind_gift_refuse, METH_VARARGS,
      "gift_refuse(prefix): the state that came last is of no use; a future of None."},
     {"proof", node_proof, METH_NOARGS, "The proof that this node is a member of its closed swarm; empty: the swarm is open."},

@@ -32,7 +32,9 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                               .offload = (uint8_t)offload,
                               .auxiliary = (uint8_t)auxiliary,
                               .average_state_every = every};
-  if (hv_epoch_options_check(&options, &err) != HV_OK) {
+  if (auxiliary && local)
+    hv_fail(&err, HV_INVALID, "an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates");
+  if ((auxiliary && local) || hv_epoch_options_check(&options, &err) != HV_OK) {
     PyErr_SetString(PyExc_ValueError, err.text);
     return NULL;
   }

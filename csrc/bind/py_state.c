@@ -313,31 +313,6 @@ PyObject *bind_gift_follow(PyObject *object, PyObject *args) {
   return ok ? bind_node_future(self, &follow_kind, status, future) : NULL;
 }
 
-PyObject *bind_gift_met(PyObject *object, PyObject *args) {
-  bind_node *self = (bind_node *)object;
-  Py_buffer prefix;
-  PyObject *tuple, *giver_text;
-  unsigned long long epoch;
-  const char *ticket;
-  Py_ssize_t ticket_size;
-  size_t n = 0;
-  hv_peer_id giver;
-  hv_future *future = NULL;
-  if (bind_node_check(self) < 0 ||
-      !PyArg_ParseTuple(args, "y*KO!Oy#:gift_met", &prefix, &epoch, &PyTuple_Type, &tuple, &giver_text, &ticket, &ticket_size))
-    return NULL;
-  int has_giver = giver_text != Py_None;
-  int fits = !has_giver || (is_ticket(ticket_size) && bind_peer(state_of(self), giver_text, &giver) >= 0);
-  hv_peer_id *right = fits ? peers_of(self, tuple, &n) : NULL;
-  hv_status status = right ? hv_hive_gift_met(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), epoch, right, n,
-                                              has_giver ? &giver : NULL, (const uint8_t *)ticket, &future)
-                           : HV_OK;
-  PyBuffer_Release(&prefix);
-  int ok = right != NULL;
-  hv_mem_free(right);
-  return ok ? bind_node_future(self, &follow_kind, status, future) : NULL;
-}
-
 /* ---- what stands already ---- */
 
 PyObject *bind_state_withdraw(PyObject *object, PyObject *args) {

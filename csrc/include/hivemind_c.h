@@ -287,10 +287,6 @@ typedef struct hv_hive_trainer {
  * whether one more fits. */
 hv_status hv_hive_gift_follow(hv_hive *hive, hv_span prefix, const hv_hive_trainer *trainers, size_t n_trainers, uint64_t least,
                               uint64_t every, uint64_t size_max, int has_room, hv_future **out);
-/* The words of a round that ended an epoch: the peers that have the swarm's replica. giver (NULL: nobody) gives its state under
- * this ticket (16 bytes) because others of the group lack it. */
-hv_status hv_hive_gift_met(hv_hive *hive, hv_span prefix, uint64_t epoch, const hv_peer_id *right, size_t n_right,
-                           const hv_peer_id *giver, const uint8_t *ticket, hv_future **out);
 /* Tells the hive that the state which came last is of no use: its giver is not asked again until all others gave nothing. */
 hv_status hv_hive_gift_refuse(hv_hive *hive, hv_span prefix, hv_future **out);
 
@@ -476,6 +472,30 @@ hv_status hv_hive_averager_set_setup(hv_hive_averager *averager, hv_span setup, 
 void hv_hive_averager_bits(hv_hive_averager *averager, char out[HV_GROUP_BITS_MAX + 1]);
 /* Moves the averager to the groups of other bits. HV_STATE while a step looks for a group; HV_INVALID: err has a sentence. */
 hv_status hv_hive_averager_set_bits(hv_hive_averager *averager, const char *bits, hv_error *err);
+
+/* ---- a hub's part in the rounds of a run; the rules are in core/epoch/epoch.h ---- */
+
+/* Follows the epochs of a run, and goes to its rounds with averagers that are auxiliary. The hive thread decides what it does
+ * next; the words of each round of gradients go to hv_hive_gift_follow's run. */
+typedef struct hv_hive_follower hv_hive_follower;
+
+typedef struct hv_hive_follower_config {
+  const char *run_id;                    /* prefix of its progress */
+  const char *state_key;                 /* prefix of its states */
+  uint64_t target_batch_size;            /* as of hv_hive_progress_config */
+  uint64_t matchmaking_ms, averaging_ms; /* longest wait for a group after an epoch's end, and for a round */
+  uint64_t average_state_every;          /* epochs from one average of the state to the next; 1 or more */
+  int is_late;                           /* 1: trainers count an epoch before its gradients are averaged */
+  hv_hive_averager *gradients, *state;   /* borrowed until hv_hive_follower_free has returned; NULL: it averages none of these */
+} hv_hive_follower_config;
+
+/* HV_INVALID: err has a sentence. */
+hv_status hv_hive_follower_open(hv_hive *hive, const hv_hive_follower_config *config, hv_hive_follower **out, hv_error *err);
+/* Rounds that it has been part of so far, and rounds that failed. */
+void hv_hive_follower_count(hv_hive_follower *follower, uint64_t *rounds, uint64_t *failures);
+/* Ends its rounds, and frees it. May be called after hv_hive_stop, and must be called before its averagers are freed. NULL is fine.
+ */
+void hv_hive_follower_free(hv_hive_follower *follower);
 
 /* ---- futures: reference-counted, for any thread ---- */
 

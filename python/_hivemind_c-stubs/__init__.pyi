@@ -58,6 +58,23 @@ class Future(Generic[Result]):
 
 class Parcel: ...
 
+class Follower:
+    counts: Tuple[int, int]
+    def __init__(
+        self,
+        node: Node,
+        run_id: str,
+        state_key: str,
+        target_batch_size: int,
+        matchmaking_time: float,
+        averaging_timeout: float,
+        average_state_every: int,
+        is_late: bool,
+        gradients: Optional[Averager],
+        state: Optional[Averager],
+    ) -> None: ...
+    def close(self) -> None: ...
+
 class EpochPlan:
     def __init__(
         self,
@@ -289,9 +306,6 @@ class Node:
         size_max: int,
         has_room: bool,
         /,
-    ) -> Future[None]: ...
-    def gift_met(
-        self, prefix: bytes, epoch: int, right: Tuple[str, ...], giver: Optional[str], ticket: bytes, /
     ) -> Future[None]: ...
     def gift_refuse(self, prefix: bytes, /) -> Future[None]: ...
     def take_log(self) -> Optional[Tuple[int, str, str, str]]: ...

@@ -129,22 +129,6 @@ static void give(void *arg, uint64_t epoch, const hv_mark *mark, const hv_peer_i
 
 /* ---- a hub ---- */
 
-static void met(void *arg, uint64_t epoch, const hv_lineage_member *members, size_t n) {
-  pretender *p = arg;
-  hv_peer_id right[HV_EPOCH_MEMBERS];
-  uint8_t ticket[HV_GIFT_TICKET];
-  size_t n_right = 0;
-  hv_lineage_view view = hv_lineage_view_of(members, n);
-  if (!p->trainers)
-    return;
-  for (size_t i = 0; i < n; i++)
-    if (hv_lineage_is_right(&view, &members[i]))
-      right[n_right++] = members[i].peer;
-  hv_lineage_ticket(p->env, epoch, members, n, ticket);
-  hv_takers_met(hv_node_takers(p->node), hv_span_of("run", 3), epoch, right, n_right, view.giver ? &view.giver->peer : NULL, ticket,
-                NULL);
-}
-
 static void let_go(hv_payload *payload) {
   pretender_held *h = (pretender_held *)payload;
   h->of->n_held--;
@@ -348,10 +332,8 @@ static void trains(pretender *p) {
   uint64_t now = now_of(p);
   if (p->is_computing && now >= p->batch_due_us) {
     p->is_computing = 0;
-    int helps = p->program.options.auxiliary;
-    if (!helps)
-      adds_batch(p);
-    hv_epoch_driver_batch(p->driver, helps ? 0 : p->program.batch_samples, p->program.batch_us);
+    adds_batch(p);
+    hv_epoch_driver_batch(p->driver, p->program.batch_samples, p->program.batch_us);
   } else if (!p->is_computing && hv_epoch_driver_is_free(p->driver)) {
     p->is_computing = 1;
     p->batch_due_us = now + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
@@ -381,7 +363,8 @@ static void opens(pretender *p) {
       g->options.use_local_updates ? HV_OK : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients, PRETENDER_VALUES);
   if (status == HV_OK)
     status = opens_averager(p, HV_EPOCH_REPLICA_STATE, "run_state", p->state, PRETENDER_VALUES + HV_MARK_DIGITS);
-  hv_epoch_node node = {p->env, hv_node_progress(p->node), hv_node_state(p->node), hv_node_givers(p->node)};
+  hv_epoch_node node = {p->env, hv_node_progress(p->node), hv_node_state(p->node), hv_node_givers(p->node),
+                        p->trainers ? hv_node_takers(p->node) : NULL};
   hv_epoch_driver_config config = {.epoch = {.options = g->options,
                                              .target = g->terms.target,
                                              .matchmaking_us = g->matchmaking_us,
@@ -392,13 +375,16 @@ static void opens(pretender *p) {
                                              .reachable = !g->client,
                                              .me = p->id},
                                    .run_id = hv_span_of("run", 3),
+                                   .state_key = hv_span_of("run", 3),
                                    .terms = g->terms,
                                    .client_mode = g->client,
                                    .load_ms = g->load_ms,
                                    .averages = {p->averages[0], p->averages[1]},
-                                   .hands = {act, tell, offer, give, met, room, mark, were_alike, p}};
+                                   .hands = {act, tell, offer, give, room, mark, were_alike, NULL, NULL, p}};
   for (int i = 0; i < HV_MARK_SIZE; i++)
     config.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
+  if (p->trainers)
+    config.hands = (hv_epoch_hands){0}; /* as a hub's */
   if (status == HV_OK)
     status = hv_epoch_driver_new(&node, &config, &p->driver, &err);
   if (status != HV_OK)
@@ -414,8 +400,11 @@ void pretender_turn(pretender *p) {
     opens(p);
   if (!p->driver)
     return;
-  if (p->trainers && !p->is_leaving)
-    hub_follows(p);
+  if (p->trainers) {
+    if (!p->is_leaving)
+      hub_follows(p);
+    return;
+  }
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
     hands(p, lane);
   if (!p->is_leaving)

@@ -1,18 +1,22 @@
 /* The machine on a node (contract in driver.h). */
 #include "core/epoch/driver.h"
 #include "core/epoch/result.h"
+#include "core/epoch/word.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { WORD_SIZE = HV_MARK_SIZE + 8, TEXT_MAX = 24 };
+enum {
+  TEXT_MAX = 24,
+  LOOK_US = 20000 /* without hands: between two looks at the run */
+};
 
 typedef struct round_of {
   hv_average *average;
   hv_average_step step;
   int is_under_way, is_void; /* is_void: its end tells nothing */
   int is_given_up;
-  uint8_t word[WORD_SIZE];
+  uint8_t word[HV_WORD_MAX];
   char epoch[TEXT_MAX];
   uint64_t number;
 } round_of;
@@ -24,6 +28,7 @@ struct hv_epoch_driver {
   hv_epoch_driver_config config;
   hv_state *state;
   hv_givers *givers;
+  hv_takers *takers;
   hv_env *env;
   hv_progress *progress;
   hv_timer timer;
@@ -41,7 +46,7 @@ struct hv_epoch_driver {
   size_t n_members; /* of the latest group of gradients */
   uint64_t met_epoch;
   hv_progress_figures figures; /* of the event under way */
-  int is_loading, only_look, is_busy, is_leaving;
+  int is_loading, only_look, is_busy, is_leaving, is_told_over;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
 };
 
@@ -59,7 +64,7 @@ static void own(void *arg, hv_progress_own *out) {
 }
 
 static void time_passes(hv_epoch_driver *d) {
-  hv_epoch_event event = {.kind = HV_EPOCH_TIME};
+  hv_epoch_event event = {.kind = d->config.hands.act || !hv_epoch_is_free(&d->machine) ? HV_EPOCH_TIME : HV_EPOCH_BATCH};
   drives(d, &event);
 }
 
@@ -83,24 +88,6 @@ static void progress_ended(void *arg) {
 
 /* ---- rounds ---- */
 
-static void write_word(const hv_epoch_driver *d, uint8_t out[WORD_SIZE]) {
-  hv_word word = hv_lineage_word(d->machine.lineage);
-  memcpy(out, word.mark.bytes, HV_MARK_SIZE);
-  for (int i = 0; i < 8; i++)
-    out[HV_MARK_SIZE + i] = (uint8_t)((uint64_t)word.rank >> 8 * i);
-}
-
-static int read_word(hv_span bytes, hv_word *out) {
-  uint64_t rank = 0;
-  if (bytes.size != WORD_SIZE)
-    return 0;
-  memcpy(out->mark.bytes, bytes.data, HV_MARK_SIZE);
-  for (int i = 0; i < 8; i++)
-    rank |= (uint64_t)bytes.data[HV_MARK_SIZE + i] << 8 * i;
-  out->rank = (int64_t)rank;
-  return out->rank >= HV_RANK_WRONG;
-}
-
 static size_t members_of(hv_epoch_driver *d, const hv_average_outcome *outcome, size_t *trainers, double *share) {
   size_t n = outcome->n_members < HV_EPOCH_MEMBERS ? outcome->n_members : HV_EPOCH_MEMBERS;
   *trainers = 0;
@@ -108,7 +95,7 @@ static size_t members_of(hv_epoch_driver *d, const hv_average_outcome *outcome, 
   for (size_t i = 0; i < n; i++) {
     const hv_average_member *m = &outcome->members[i];
     d->members[i] = (hv_lineage_member){.peer = m->id, .is_client = m->client, .is_auxiliary = m->auxiliary};
-    d->members[i].has_word = (uint8_t)read_word(m->gather, &d->members[i].word);
+    d->members[i].has_word = (uint8_t)hv_word_read(m->gather, &d->members[i].word);
     *trainers += !m->auxiliary;
     if (m->me)
       *share = m->share;
@@ -132,11 +119,39 @@ static int is_whole(const hv_average_outcome *outcome) {
   return 1;
 }
 
+/* All choose the same giver, whose state comes under a ticket that all know (lineage, rule 6). */
+static void hub_hears(hv_epoch_driver *d, const hv_epoch_met *round) {
+  hv_peer_id right[HV_EPOCH_MEMBERS];
+  uint8_t ticket[HV_GIFT_TICKET];
+  size_t n_right = 0;
+  hv_lineage_view view = hv_lineage_view_of(round->members, round->n_members);
+  for (size_t i = 0; i < round->n_members; i++)
+    if (hv_lineage_is_right(&view, &round->members[i]))
+      right[n_right++] = round->members[i].peer;
+  hv_lineage_ticket(d->env, round->number, round->members, round->n_members, ticket);
+  hv_takers_met(d->takers, d->config.state_key, round->number, right, n_right, view.giver ? &view.giver->peer : NULL, ticket, NULL);
+}
+
+static void has_met(hv_epoch_driver *d, const hv_epoch_met *round) {
+  if (round->status == HV_OK && round->which == HV_EPOCH_GRADIENTS && d->takers)
+    hub_hears(d, round);
+  if (d->config.hands.met)
+    d->config.hands.met(d->config.hands.arg, round);
+}
+
+/* The hands may free the driver later on. */
+static void looks_whether_over(hv_epoch_driver *d) {
+  if (d->is_busy || d->is_told_over || !hv_epoch_driver_is_over(d))
+    return;
+  d->is_told_over = 1;
+  if (d->config.hands.over)
+    d->config.hands.over(d->config.hands.arg);
+}
+
 static void round_over(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
   hv_epoch_driver *d = step->owner;
   hv_epoch_event event = {.kind = HV_EPOCH_ROUND};
   size_t trainers;
-  (void)text;
   event.which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
   round_of *r = &d->rounds[event.which];
   r->is_under_way = 0;
@@ -145,17 +160,18 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
   event.outcome = r->is_given_up ? HV_EPOCH_NOBODY : hv_epoch_outcome_of(status, outcome, trainers);
   event.n_lost = status == HV_OK ? lost_of(outcome) : 0;
   event.stamp = outcome->stamp;
-  if (event.which == HV_EPOCH_REPLICA_STATE && status == HV_OK)
+  if (event.which == HV_EPOCH_REPLICA_STATE && status == HV_OK && d->config.hands.act)
     event.ok = is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
   int is_void = r->is_void;
   r->is_void = 0;
   if (event.which == HV_EPOCH_GRADIENTS) {
     d->n_members = event.n_members;
     d->met_epoch = r->number;
-    if (d->config.epoch.options.auxiliary && status == HV_OK)
-      d->config.hands.met(d->config.hands.arg, d->met_epoch, d->members, d->n_members);
   }
-  if (!is_void)
+  has_met(d, &(hv_epoch_met){event.which, r->number, status, text, d->members, event.n_members, trainers});
+  if (is_void)
+    looks_whether_over(d);
+  else
     drives(d, &event);
 }
 
@@ -167,12 +183,12 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
     r->number = order->epoch;
     int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
     int mute = !d->machine.lineage->is_kept || order->which != HV_EPOCH_GRADIENTS || d->config.epoch.options.auxiliary;
-    write_word(d, r->word);
+    hv_word word = hv_lineage_word(d->machine.lineage);
     r->step = (hv_average_step){.done = round_over,
                                 .owner = d,
                                 .epoch = hv_span_of(r->epoch, (size_t)n),
                                 .weight = d->config.epoch.options.auxiliary ? 0 : 1,
-                                .gather = mute ? hv_span_of(NULL, 0) : hv_span_of(r->word, WORD_SIZE),
+                                .gather = mute ? HV_WORD_NONE : hv_span_of(r->word, hv_word_write(&word, r->word)),
                                 .wait_ms = (uint32_t)(order->wait_us / 1000),
                                 .timeout_ms = (uint32_t)(order->timeout_us / 1000),
                                 .require_trigger = 1};
@@ -233,7 +249,7 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
     d->load = (hv_state_load){.done = load_over,
                               .room = room,
                               .owner = d,
-                              .prefix = d->config.run_id,
+                              .prefix = d->config.state_key,
                               .timeout_ms = only_look ? HV_EPOCH_MOST_LOOK_US / 1000 : d->config.load_ms,
                               .epoch_least = order->epoch,
                               .only_look = only_look};
@@ -296,7 +312,7 @@ static void hub_asks(hv_gift_wait *wait, hv_status status, const char *text) {
 static void waits_for_hub(hv_epoch_driver *d) {
   if (d->waits_for_hub || d->is_leaving || !d->config.client_mode || d->config.epoch.options.auxiliary)
     return;
-  d->asking = (hv_gift_wait){.done = hub_asks, .owner = d, .prefix = d->config.run_id};
+  d->asking = (hv_gift_wait){.done = hub_asks, .owner = d, .prefix = d->config.state_key};
   d->waits_for_hub = hv_givers_wait(d->givers, &d->asking, NULL) == HV_OK;
 }
 
@@ -313,10 +329,17 @@ static void says_goodbye(hv_epoch_driver *d) {
   if (d->is_loading)
     hv_state_load_cancel(d->state, &d->load);
   if (d->waits_for_hub)
-    hv_givers_wait_end(d->givers, d->config.run_id);
-  if (d->progress)
+    hv_givers_wait_end(d->givers, d->config.state_key);
+  if (d->progress) {
+    d->env->timer_clear(d->env, &d->timer);
     hv_progress_close(d->progress);
+  }
   d->progress = NULL;
+}
+
+static void answers(hv_epoch_driver *d, uint64_t number) {
+  hv_epoch_event event = {.kind = HV_EPOCH_DONE, .number = number, .ok = 1};
+  drives(d, &event);
 }
 
 static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
@@ -357,7 +380,7 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
     will_give(d, order);
     break;
   case HV_EPOCH_WITHDRAW:
-    hv_state_withdraw(d->state, d->config.run_id, 0);
+    hv_state_withdraw(d->state, d->config.state_key, 0);
     break;
   case HV_EPOCH_LOOK:
   case HV_EPOCH_LOAD:
@@ -368,10 +391,14 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
       hv_progress_disbelieve(d->progress, order->epoch, (uint32_t)(order->wait_us / 1000));
     break;
   case HV_EPOCH_ACT:
-    hands->act(hands->arg, order);
+    if (hands->act)
+      hands->act(hands->arg, order);
+    else
+      answers(d, order->number);
     break;
   case HV_EPOCH_TELL:
-    hands->tell(hands->arg, (hv_epoch_notice)order->action);
+    if (hands->tell)
+      hands->tell(hands->arg, (hv_epoch_notice)order->action);
     break;
   case HV_EPOCH_GOODBYE:
     says_goodbye(d);
@@ -402,9 +429,12 @@ static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
   while (hv_epoch_next(&d->machine, &order))
     carries_out(d, &order);
   d->is_busy = was_busy;
-  uint64_t due_us = hv_epoch_due_us(&d->machine);
+  uint64_t due_us = hv_epoch_due_us(&d->machine), look_us = now_of(d) + LOOK_US;
+  if (!d->config.hands.act && due_us > look_us)
+    due_us = look_us;
   if (due_us != HV_EPOCH_NONE && d->progress)
     d->env->timer_set(d->env, &d->timer, due_us > now_of(d) ? due_us - now_of(d) : 1000);
+  looks_whether_over(d);
 }
 
 /* ---- the program's side ---- */
@@ -453,9 +483,10 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
   hv_epoch_driver *d = hv_mem_array(env->mem, 1, sizeof *d);
   if (!d)
     return hv_fail(err, HV_NOMEM, "no memory for the epochs of a run");
-  *d = (hv_epoch_driver){.config = *config, .state = node->state, .givers = node->givers, .env = env};
+  *d = (hv_epoch_driver){.config = *config, .state = node->state, .givers = node->givers, .takers = node->takers, .env = env};
   d->timer = (hv_timer){.fire = fires, .owner = d};
   d->config.epoch.env = env;
+  d->config.epoch.options.auxiliary |= !config->hands.act;
   d->config.epoch.lineage = &d->lineage;
   d->config.epoch.ledger = &d->ledger;
   hv_lineage_init(&d->lineage);
@@ -480,6 +511,8 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
   }
   *out = d;
   waits_for_hub(d);
+  if (!d->config.hands.act)
+    time_passes(d);
   return HV_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Drives the machine of epoch.h on a node: carries out its orders with the node's averagers, progress and state, and tells it what
- * came of them. The program's hands do the rest.
+ * came of them. The program's hands do the rest. A peer that holds no replica, such as a hub, has no hands: the driver answers
+ * each action itself, and looks at the run on a timer, in place of a training thread.
  *
  * Room: core (uses epoch, result, average, progress, state).
  * Owner: the code that made it, which owns the averagers and the tensors.
@@ -13,12 +14,24 @@
 #include "core/average/average.h"
 #include "core/epoch/epoch.h"
 #include "core/state/giver.h"
+#include "core/state/taker.h"
 
 typedef struct hv_epoch_driver hv_epoch_driver;
 
+/* A round that is over, with its members and their words. */
+typedef struct hv_epoch_met {
+  hv_epoch_which which;
+  uint64_t number;
+  hv_status status;
+  const char *text; /* why it failed */
+  const hv_lineage_member *members;
+  size_t n_members, trainers;
+} hv_epoch_met;
+
 /* The part that only a program can do. Each is called within an event of the driver, and calls nothing of it. */
 typedef struct hv_epoch_hands {
-  /* Do this action, and answer it with hv_epoch_driver_done. */
+  /* Do this action, and answer it with hv_epoch_driver_done. NULL: this peer has no hands, and neither act, tell, offer, give,
+   * room, mark nor were_alike is called. */
   void (*act)(void *arg, const hv_epoch_order *order);
   void (*tell)(void *arg, hv_epoch_notice notice);
   /* Start to offer the latest snapshot as the state of `epoch`, and answer with hv_epoch_driver_offered. 0: it was not started. */
@@ -26,14 +39,15 @@ typedef struct hv_epoch_hands {
   /* Give the same to these hubs under this ticket, or (NULL) to the one that asks. Hubs may ask again while it goes on, or if it
    * was not begun. */
   void (*give)(void *arg, uint64_t epoch, const hv_mark *mark, const hv_peer_id *hubs, size_t n, const uint8_t *ticket);
-  /* The members of a round of gradients of this epoch; only called for a peer without a replica. */
-  void (*met)(void *arg, uint64_t epoch, const hv_lineage_member *members, size_t n);
   /* Memory for a state that is loaded, as hv_state_load.room. */
   uint8_t *(*room)(void *arg, const hv_manifest *manifest);
   /* The mark of the state that was loaded. 0: it is no state of this run. */
   int (*mark)(void *arg, const hv_manifest *manifest, hv_mark *out);
   /* After a round of the state: 1: all that was averaged was this replica, to the bit. */
   int (*were_alike)(void *arg, const hv_mark *mine);
+  void (*met)(void *arg, const hv_epoch_met *round); /* NULL: it need not know */
+  /* It has left, and nothing is under way any more. Not called if its node ends before. NULL: it need not know. */
+  void (*over)(void *arg);
   void *arg;
 } hv_epoch_hands;
 
@@ -43,12 +57,14 @@ typedef struct hv_epoch_node {
   hv_progress_registry *progress;
   hv_state *state;
   hv_givers *givers;
+  hv_takers *takers; /* they hear the words of each round of gradients; NULL: this is no hub */
 } hv_epoch_node;
 
 typedef struct hv_epoch_driver_config {
-  hv_epoch_config epoch; /* env, lineage and ledger are filled in */
+  hv_epoch_config epoch; /* env, lineage and ledger are filled in; without hands: auxiliary is set */
   hv_mark mark;          /* of the replica that it begins with */
-  hv_span run_id;        /* prefix of progress and state; borrowed */
+  hv_span run_id;        /* prefix of progress; borrowed, as the next one */
+  hv_span state_key;     /* prefix of states */
   hv_progress_terms terms;
   int client_mode;
   uint32_t load_ms;

@@ -330,6 +330,11 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
 
 static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
+  int is_hub = !epoch_holds_replica(self) && !epoch_averages_gradients(self);
+  if (is_hub && e->outcome == HV_EPOCH_NOBODY && e->figures->epoch <= r->epoch) {
+    stays(self); /* the others are still in this epoch, as in gradients_are_over */
+    return;
+  }
   r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
   if (r->state_averaged && !epoch_averages_gradients(self))
     hv_epoch_ledger_kept_settled(self->ledger);
@@ -354,6 +359,14 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
   }
 }
 
+/* Of a peer without a replica: the others are past the round for which it still seeks a group (rule 19). */
+static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
+  const hv_epoch_run *r = &self->end;
+  if (r->rounding[HV_EPOCH_NOW] == 1 + HV_EPOCH_GRADIENTS)
+    return f->epoch > r->epoch + self->config.options.delay_grad_averaging;
+  return f->epoch > r->epoch + 1 || (f->epoch == r->epoch + 1 && epoch_forms_groups(self, f));
+}
+
 /* Rule 19: for a moment it waits for one that loads a state. A group that has formed is left to its round. */
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
@@ -361,6 +374,8 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
               (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
   if (!epoch_holds_replica(self) && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
     epoch_cancel(self); /* of a hub, which those who are in the group would wait for */
+  if (!epoch_holds_replica(self) && self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && has_missed(self, e->figures))
+    epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)(r->rounding[HV_EPOCH_NOW] - 1);
   if (!waits || e->figures->n_peers > 1) {
     if (r->lonely_us)
       self->until_us = HV_EPOCH_NONE;

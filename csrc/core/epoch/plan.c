@@ -22,9 +22,6 @@ hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
     return hv_fail(err, HV_INVALID,
                    "a delayed optimizer step works on a copy of the parameters while the model trains on: write "
                    "offload_optimizer=True, optimizer=lambda params: torch.optim.AdamW(params), params=model.parameters()");
-  if (o->auxiliary && o->use_local_updates)
-    return hv_fail(err, HV_INVALID,
-                   "an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates");
   if (o->average_state_every < 1)
     return hv_fail(err, HV_INVALID, "average_state_every must be a number of epochs, 1 or more, not 0");
   return HV_OK;
@@ -88,11 +85,14 @@ hv_epoch_plan hv_epoch_plan_end(const hv_epoch_options *o, uint64_t next_epoch, 
   hv_epoch_plan plan = {0};
   int averages_state = !alone && hv_epoch_averages_state_at(o, next_epoch);
   if (o->auxiliary) {
-    if (!alone)
+    if (!alone && !o->use_local_updates)
       do_now(&plan, HV_EPOCH_AVERAGE_GRADIENTS);
-    do_now(&plan, HV_EPOCH_COUNT);
+    if (!o->use_local_updates)
+      do_now(&plan, HV_EPOCH_COUNT);
     if (averages_state)
       do_now(&plan, HV_EPOCH_AVERAGE_STATE);
+    if (o->use_local_updates) /* it must not be ahead of those who may come to this round */
+      do_now(&plan, HV_EPOCH_COUNT);
   } else if (o->use_local_updates) {
     do_now(&plan, HV_EPOCH_SCHEDULE);
     do_now(&plan, HV_EPOCH_COUNT);

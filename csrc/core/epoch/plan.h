@@ -38,7 +38,7 @@ const char *hv_epoch_action_name(hv_epoch_action action);
 
 /* The options of a peer that its plan depends on. */
 typedef struct hv_epoch_options {
-  uint8_t use_local_updates;     /* step with each batch, and average parameters instead of gradients */
+  uint8_t use_local_updates;     /* step with each batch, and average parameters instead of gradients; auxiliary: no gradients */
   uint8_t delay_grad_averaging;  /* average gradients later */
   uint8_t delay_optimizer_step;  /* step later */
   uint8_t delay_state_averaging; /* average the state later */

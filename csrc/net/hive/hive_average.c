@@ -92,11 +92,11 @@ void hv_hive_averager_unlock(hv_hive_averager *a) {
 
 /* ---- asking the hive thread, and waiting for its answer ---- */
 
-static hv_status answer_of(hv_hive_op *o, hv_error *err) {
+hv_status hv_hive_ask(hv_hive_op *o, hv_error *err) {
   hv_future *future;
-  hv_status status = hv_hive_submit(o, &future);
+  hv_status status = o ? hv_hive_submit(o, &future) : HV_NOMEM;
   if (status != HV_OK)
-    return hv_fail(err, status, "the node was shut down");
+    return hv_fail(err, status, status == HV_NOMEM ? "no memory; raise the memory limit" : "the node was shut down");
   hv_future_wait(future, UINT32_MAX);
   status = hv_future_result(future, NULL, NULL, err);
   hv_future_release(future);
@@ -117,6 +117,10 @@ static void end_op(hv_hive_op *o, hv_status status, const char *text) {
   }
   hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
   hv_hive_free_op(o);
+}
+
+hv_average *hv_hive_averager_core(hv_hive_averager *a) {
+  return a->average;
 }
 
 /* ---- life ---- */
@@ -190,7 +194,7 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
   if (!o)
     return hv_fail(err, HV_NOMEM, "cannot make an averager: no memory; raise the memory limit");
   o->u.average.config = &inner;
-  return answer_of(o, err);
+  return hv_hive_ask(o, err);
 }
 
 hv_status hv_hive_averager_new(hv_hive *hive, const hv_hive_averager_config *config, hv_hive_averager **out, hv_error *err) {
@@ -238,7 +242,7 @@ static void pause_a_little(hv_hive_averager *a) {
 /* HV_NOMEM: the hive thread was not asked. */
 static hv_status ask_to_close(hv_hive_averager *a) {
   hv_hive_op *o = new_op(a, start_close);
-  return o ? answer_of(o, NULL) : HV_NOMEM;
+  return o ? hv_hive_ask(o, NULL) : HV_NOMEM;
 }
 
 void hv_hive_averager_free(hv_hive_averager *a) {
@@ -509,7 +513,7 @@ static hv_status give_text(hv_hive_averager *a, hv_span text, void (*start)(hv_h
         err, HV_FORKED,
         "cannot use this averager: it belongs to another process, or memory ran out; use it in the process that made it");
   o->u.average.text = text;
-  return answer_of(o, err);
+  return hv_hive_ask(o, err);
 }
 
 hv_status hv_hive_averager_set_bits(hv_hive_averager *a, const char *bits, hv_error *err) {

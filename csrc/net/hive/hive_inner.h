@@ -42,6 +42,10 @@ struct hv_hive_op {
       hv_span text; /* group bits, or a setup; the program waits, and keeps it */
       uint64_t reached;
     } average;
+    struct {
+      hv_hive_follower *follower;
+      const hv_hive_follower_config *config; /* of one to open: the program waits, and keeps it */
+    } follow;
     hv_state_offer state_offer;
     hv_state_load state_load;
     hv_state_wait state_wait;
@@ -56,15 +60,6 @@ struct hv_hive_op {
     } gift_follow;
     struct {
       hv_span prefix;
-      uint64_t epoch;
-      const hv_peer_id *right; /* in `block` */
-      size_t n_right;
-      int has_giver;
-      hv_peer_id giver;
-      uint8_t ticket[HV_GIFT_TICKET];
-    } gift_met;
-    struct {
-      hv_span prefix;
       int at_once;
       float priority;
     } state_change;
@@ -76,10 +71,15 @@ hv_status hv_hive_usable(const hv_hive *hive);
 hv_hive_op *hv_hive_new_op(hv_hive *hive, void (*start)(hv_hive_op *self, hv_node *node)); /* NULL: no memory */
 /* Sends an operation to the hive thread and returns its future. Takes the operation, also on failure. */
 hv_status hv_hive_submit(hv_hive_op *op, hv_future **out);
+/* The same, and waits for the answer. NULL: HV_NOMEM. */
+hv_status hv_hive_ask(hv_hive_op *op, hv_error *err);
 void hv_hive_free_op(hv_hive_op *op); /* its future is finished, or it was never submitted */
 /* Each fails the future and frees the operation. hv_hive_fail_op: with the cause that follows from the status. */
 void hv_hive_fail_op(hv_hive_op *op, hv_status status, const char *text);
 void hv_hive_fail_op_by(hv_hive_op *op, hv_status status, hv_cause cause, const char *text);
+
+/* The averager's own, which only the hive thread may use. */
+hv_average *hv_hive_averager_core(hv_hive_averager *averager);
 
 /* Posts a command to the hive thread. HV_CLOSED: it still belongs to the caller. */
 hv_status hv_hive_post(hv_hive *hive, hv_command *command);

@@ -476,43 +476,6 @@ hv_status hv_hive_gift_follow(hv_hive *hive, hv_span prefix, const hv_hive_train
   return hv_hive_submit(o, out);
 }
 
-static void start_met(hv_hive_op *o, hv_node *node) {
-  hv_error why = {0};
-  hv_status status =
-      hv_takers_met(hv_node_takers(node), o->u.gift_met.prefix, o->u.gift_met.epoch, o->u.gift_met.right, o->u.gift_met.n_right,
-                    o->u.gift_met.has_giver ? &o->u.gift_met.giver : NULL, o->u.gift_met.ticket, &why);
-  if (status != HV_OK)
-    hv_hive_fail_op(o, status, why.text);
-  else
-    over_at_once(o, HV_OK);
-}
-
-hv_status hv_hive_gift_met(hv_hive *hive, hv_span prefix, uint64_t epoch, const hv_peer_id *right, size_t n_right,
-                           const hv_peer_id *giver, const uint8_t *ticket, hv_future **out) {
-  if (hv_hive_usable(hive) != HV_OK)
-    return HV_FORKED;
-  hv_hive_op *o = new_prefix_op(hive, start_met, &prefix);
-  if (!o)
-    return HV_NOMEM;
-  o->block = hv_mem_array(hv_hive_mem(hive), n_right + 1, sizeof *right);
-  if (!o->block) {
-    hv_hive_free_op(o);
-    return HV_NOMEM;
-  }
-  if (n_right)
-    memcpy(o->block, right, n_right * sizeof *right);
-  o->u.gift_met.prefix = prefix;
-  o->u.gift_met.epoch = epoch;
-  o->u.gift_met.right = o->block;
-  o->u.gift_met.n_right = n_right;
-  o->u.gift_met.has_giver = giver != NULL;
-  if (giver) {
-    o->u.gift_met.giver = *giver;
-    memcpy(o->u.gift_met.ticket, ticket, HV_GIFT_TICKET);
-  }
-  return hv_hive_submit(o, out);
-}
-
 static void start_refuse(hv_hive_op *o, hv_node *node) {
   hv_takers_refuse(hv_node_takers(node), o->u.state_change.prefix);
   over_at_once(o, HV_OK);

@@ -5,11 +5,9 @@ The rule is in csrc/core/epoch/lineage.c, and docs/design/lineage.md explains it
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 import _hivemind_c
-
-from hivemind_c.averaging.control import gathered
 
 TICKET = _hivemind_c.MARK_SIZE  #: bytes
 
@@ -20,7 +18,7 @@ class Member(NamedTuple):
     peer: str
     is_client: bool  #: it only dials out
     is_auxiliary: bool  #: it has no replica
-    word: Any  #: a stranger's; [mark, rank] if it can be read
+    word: bytes  #: as it travelled: packed [mark, rank], or a stranger's anything
 
 
 class View(NamedTuple):
@@ -40,7 +38,7 @@ def members_of(details: Iterable[tuple]) -> List[Member]:
     Args:
         details: The tuples of members as the core gives them.
     """
-    return [Member(str(one[0]), bool(one[2]), bool(one[3]), gathered(one)) for one in details]
+    return [Member(str(one[0]), bool(one[2]), bool(one[3]), bytes(one[4])) for one in details]
 
 
 def view_of(members: Sequence[Member]) -> View:

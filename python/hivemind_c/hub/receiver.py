@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Tuple
 
 from _hivemind_c import HivemindError
 
 from hivemind_c._record import short
 from hivemind_c.averaging.image import Image
-from hivemind_c.averaging.marks import Member, ticket_of, view_of
 from hivemind_c.dht import news
 from hivemind_c.hub.keeper import Keeper
 
@@ -53,17 +52,6 @@ class Receiver:
         """(ID, role, epoch) of each trainer."""
         told = news.gather(self._dht, self.run_id)
         return [(peer, one.role, one.epoch) for peer, one, _ in told if one.role != "auxiliary"]
-
-    def met(self, epoch: int, members: Sequence[Member]) -> None:
-        """Takes the words of a round of gradients. If peers lack the swarm's state, that of the giver is expected.
-
-        Args:
-            epoch: The epoch that the round ended.
-            members: The members of the group.
-        """
-        view = view_of(members)
-        ticket = ticket_of(epoch, members) if view.giver is not None else b""
-        self._dht._node._started().gift_met(self._key, epoch, tuple(view.right), view.giver, ticket).result()
 
     def run(self, ended: threading.Event) -> None:
         """Keeps each state that comes, until the DHT is shut down.

@@ -51,7 +51,6 @@ class HubRun:
         node, budget = dht._node._started(), options.budget
         self.keeper = Keeper(node, run_id, budget.state, options.every, files, self.rounds.training)
         self._receiver = Receiver(dht, run_id, self.keeper)
-        self.rounds.met = self._receiver.met
         self._latest: Optional[Snapshot] = None
 
     def start(self) -> None:

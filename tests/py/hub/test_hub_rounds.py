@@ -65,3 +65,13 @@ def test_late_client_gets_the_state_of_clients_through_a_hub(started, tmp_path):
     since = min(step["epoch"] for step in told(late) if step["outcome"] == "averaged")
     assert are_equal([trainers[0], late], since + 1) and are_equal(trainers, 0)
     assert list((tmp_path / "states").glob("test-*.state"))
+
+
+def test_clients_average_only_their_state_through_a_hub(started, tmp_path):
+    hub = started(Hub(tmp_path))
+    local = {**PACE, "more": {"use_local_updates": True, "average_state_every": 2}}
+    trainers = [started(trainer([hub.address], first=1000 * i, **local)) for i in range(2)]
+    for one in trainers:
+        one.wait_for(lambda p: epoch_of(p) >= 8)
+    hub.has_logged("averaged state 3 for 2 peers")
+    assert not any("gradients" in line for line in hub.log)

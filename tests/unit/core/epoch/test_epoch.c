@@ -577,6 +577,53 @@ static void hub_leaves_a_group_of_one_trainer(void **unused) {
   assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
 }
 
+static scene *hub_ends(hv_epoch_options options) {
+  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .match = 1};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+  return s;
+}
+
+/* Rule 19. A hub that waited for a group of an epoch that is over would miss the next ones, and leave their trainers out. */
+static void hub_gives_up_a_search_that_the_others_are_past(void **unused) {
+  (void)unused;
+  scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1});
+  time_passes(s, 1000, 2);
+  assert_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_GRADIENTS));
+  s->f.epoch = 1;
+  time_passes(s, 1000, 2);
+  assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_GRADIENTS));
+
+  s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1});
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, NULL, 0);
+  assert_int_equal(s->e.end.rounding[HV_EPOCH_NOW], 1 + HV_EPOCH_REPLICA_STATE);
+  s->f = (hv_progress_figures){.epoch = 1, .samples = TARGET / 4, .speed = 1, .n_peers = 2, .eta_us = 9 * SECOND};
+  time_passes(s, 1000, 2);
+  assert_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_REPLICA_STATE));
+  s->f.samples = TARGET / 2;
+  time_passes(s, 1000, 2);
+  assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_REPLICA_STATE));
+}
+
+/* Local updates, or gradients in a form that a hub cannot average. */
+static void hub_without_gradients_counts_after_the_round_of_the_state(void **unused) {
+  (void)unused;
+  for (uint64_t theirs = 0; theirs <= 1; theirs++) {
+    scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1, .use_local_updates = 1});
+    assert_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
+    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_REPLICA_STATE));
+    assert_int_equal(s->e.told, 0);
+    s->f.epoch = theirs;
+    round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_NOBODY, NULL, 0);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, theirs);
+  }
+}
+
 /* ---- whatever happens ---- */
 
 static hv_progress_figures some_figures(check_rng *rng, const scene *s) {
@@ -687,6 +734,8 @@ int main(void) {
       cmocka_unit_test(newcomer_looks_for_the_trainers_state),
       cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
       cmocka_unit_test(hub_leaves_a_group_of_one_trainer),
+      cmocka_unit_test(hub_gives_up_a_search_that_the_others_are_past),
+      cmocka_unit_test(hub_without_gradients_counts_after_the_round_of_the_state),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
   return cmocka_run_group_tests_name("epoch: the machine", tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "lib/fake_env.h"
 
 #include "core/epoch/lineage.h"
+#include "core/epoch/word.h"
 
 #include <string.h>
 
@@ -313,6 +314,56 @@ static void digits_of_a_mark_give_it_back(void **unused) {
   }
 }
 
+/* The numbers at which MessagePack has another form, as Python packs them. */
+static void word_travels_as_python_packs_it(void **unused) {
+  (void)unused;
+  static const struct {
+    int64_t rank;
+    const char *bytes;
+    size_t size;
+  } ranks[] = {
+      {HV_RANK_WRONG, "\xff", 1},
+      {-32, "\xe0", 1},
+      {-33, "\xd0\xdf", 2},
+      {-129, "\xd1\xff\x7f", 3},
+      {-32769, "\xd2\xff\xff\x7f\xff", 5},
+      {INT64_MIN, "\xd3\x80\0\0\0\0\0\0\0", 9},
+      {0, "\0", 1},
+      {127, "\x7f", 1},
+      {128, "\xcc\x80", 2},
+      {256, "\xcd\x01\0", 3},
+      {65536, "\xce\0\x01\0\0", 5},
+      {HV_RANK_REACHABLE + 4096, "\xcf\0\x01\0\0\0\0\x10\0", 9},
+      {INT64_MAX, "\xcf\x7f\xff\xff\xff\xff\xff\xff\xff", 9},
+  };
+  for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+    hv_word word = {.rank = ranks[i].rank}, again;
+    uint8_t bytes[HV_WORD_MAX];
+    memset(word.mark.bytes, 'm', HV_MARK_SIZE);
+    size_t n = hv_word_write(&word, bytes);
+    assert_int_equal(n, 3 + HV_MARK_SIZE + ranks[i].size);
+    assert_memory_equal(bytes, "\x92\xc4\x10mmmmmmmmmmmmmmmm", 3 + HV_MARK_SIZE);
+    assert_memory_equal(bytes + 3 + HV_MARK_SIZE, ranks[i].bytes, ranks[i].size);
+    assert_true(hv_word_read(hv_span_of(bytes, n), &again));
+    assert_true(again.rank == word.rank && hv_mark_equal(&again.mark, &word.mark));
+    assert_false(hv_word_read(hv_span_of(bytes, n - 1), &again));
+  }
+}
+
+static void other_bytes_are_no_word(void **unused) {
+  (void)unused;
+  hv_word word;
+  static const char above[] = "\x92\xc4\x10mmmmmmmmmmmmmmmm\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+                    shorter[] = "\x92\xc4\x0fmmmmmmmmmmmmmmm\x01", more[] = "\x93\xc4\x10mmmmmmmmmmmmmmmm\x01\x01",
+                    text[] = "\x92\xc4\x10mmmmmmmmmmmmmmmm\xa1x";
+  assert_false(hv_word_read(HV_WORD_NONE, &word));
+  assert_false(hv_word_read(hv_span_of(NULL, 0), &word));
+  assert_false(hv_word_read(hv_span_of(above, sizeof above - 1), &word));
+  assert_false(hv_word_read(hv_span_of(shorter, sizeof shorter - 1), &word));
+  assert_false(hv_word_read(hv_span_of(more, sizeof more - 1), &word));
+  assert_false(hv_word_read(hv_span_of(text, sizeof text - 1), &word));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(most_common_mark_is_the_swarms),
@@ -328,6 +379,8 @@ int main(void) {
       cmocka_unit_test(view_says_whether_a_replica_is_the_swarms),
       cmocka_unit_test(lineage_that_is_not_kept_never_moves_and_is_never_wrong),
       cmocka_unit_test(digits_of_a_mark_give_it_back),
+      cmocka_unit_test(word_travels_as_python_packs_it),
+      cmocka_unit_test(other_bytes_are_no_word),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,7 +80,6 @@ static void contradicting_options_are_refused(void **unused) {
                  "cannot be combined with use_local_updates");
   assert_refused((hv_epoch_options){.average_state_every = 1, .delay_grad_averaging = 1}, "needs delay_optimizer_step=True");
   assert_refused((hv_epoch_options){.average_state_every = 1, .delay_optimizer_step = 1}, "offload_optimizer=True");
-  assert_refused((hv_epoch_options){.average_state_every = 1, .auxiliary = 1, .use_local_updates = 1}, "no local updates");
   assert_refused((hv_epoch_options){0}, "1 or more");
 }
 
