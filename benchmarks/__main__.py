@@ -1,14 +1,16 @@
-"""python -m benchmarks --list | ROW [--json] [--rounds N] | peers"""
+"""python -m benchmarks --list | ROW [--json] [--rounds N] [--against WHEEL] | peers"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import importlib
 import pkgutil
 import sys
 from typing import Any, Dict, List, Optional
 
-from benchmarks import peers, rows
+from benchmarks import package, peers, rows
 from benchmarks.ending import leaving_nothing
 from benchmarks.frame import BenchmarkError, Run, as_json, as_table
 
@@ -35,6 +37,7 @@ def main(arguments: Optional[List[str]] = None, known: Optional[Dict[str, Any]] 
     parser.add_argument("--list", action="store_true", help="say what can be measured")
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     parser.add_argument("--rounds", type=int, metavar="N", help="how often each side is measured")
+    parser.add_argument("--against", metavar="WHEEL", help="set this tree against a wheel of hivemind_c, in place of plain PyTorch and hivemind")
     options = parser.parse_args(arguments)
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds: give 1 or more")
@@ -52,8 +55,9 @@ def main(arguments: Optional[List[str]] = None, known: Optional[Dict[str, Any]] 
             print(f".venv-peers stands: {peers.make(say)}")
             return 0
         row = known[options.row]
-        run = Run(options.row, options.rounds or row.ROUNDS, say)
-        with leaving_nothing():
+        with leaving_nothing(), contextlib.ExitStack() as stack:
+            within = None if options.against is None else functools.partial(package.using, stack.enter_context(package.unpacked(options.against)))
+            run = Run(options.row, options.rounds or row.ROUNDS, say, within)
             row.measure(run)
     except BenchmarkError as error:
         say(f"benchmarks: {error}")

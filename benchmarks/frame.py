@@ -10,14 +10,17 @@ It asserts nothing: it measures, and says beside each ratio what was aimed at.
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence
 
-from benchmarks.stats import Spread, paired_ratios, spread, turns
+from benchmarks.stats import NOTHING, Spread, paired_ratios, spread, turns
 
+OTHERS = "plain", "hivemind"  #: contestants so named do not import hivemind_c
 Sample = Dict[str, float]  #: what one turn of one contestant gave: {"calls_per_s": ..., "cpu_s": ...}
 
 
@@ -25,11 +28,27 @@ class BenchmarkError(Exception):
     """Something a benchmark needs is missing or broken; one sentence with cause and remedy."""
 
 
-class Run:
-    """One run of one row: collects ratios and figures."""
+class _Absent(Dict[str, float]):
+    """The sample of a contestant that is not measured."""
 
-    def __init__(self, name: str, rounds: int, say: Callable[[str], None] = lambda text: None):
-        self.name, self.rounds, self.say = name, rounds, say
+    def __missing__(self, measure: str) -> float:
+        return math.nan
+
+
+class Run:
+    """One run of one row: collects ratios and figures.
+
+    within: enters the build of hivemind_c that each contestant is set against, in place of plain PyTorch and hivemind. None: none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rounds: int,
+        say: Callable[[str], None] = lambda text: None,
+        within: Optional[Callable[[], ContextManager[None]]] = None,
+    ):
+        self.name, self.rounds, self.say, self.within = name, rounds, say, within
         self.ratios: Dict[str, Spread] = {}
         self.figures: Dict[str, Spread] = {}
         self.figure("load_before", [os.getloadavg()[0]])
@@ -38,6 +57,8 @@ class Run:
         self, contestants: Mapping[str, Callable[[], Sample]], rounds: Optional[int] = None, warm_up: Optional[Sequence[str]] = None
     ) -> Dict[str, List[Sample]]:
         """Runs each contestant once in every round, in turns (A B - B A - ...), after one round that does not count: of all, or of `warm_up`."""
+        if self.within is not None:
+            return self._against(contestants, rounds, warm_up, self.within)
         samples: Dict[str, List[Sample]] = {name: [] for name in contestants}
         rounds = rounds or self.rounds
         for name in contestants if warm_up is None else warm_up:
@@ -48,8 +69,34 @@ class Run:
             samples[name].append(contestants[name]())
         return samples
 
+    def _against(
+        self,
+        contestants: Mapping[str, Callable[[], Sample]],
+        rounds: Optional[int],
+        warm_up: Optional[Sequence[str]],
+        within: Callable[[], ContextManager[None]],
+    ) -> Dict[str, List[Sample]]:
+        """The same of our contestants alone, each beside itself with the other build: ratios "CONTESTANT_MEASURE_of_wheel", this tree's by the wheel's."""
+
+        def other(contestant: Callable[[], Sample]) -> Sample:
+            with within():
+                return contestant()
+
+        ours = {name: one for name, one in contestants.items() if not name.startswith(OTHERS)}
+        both = {f"{name}{side}": one if not side else functools.partial(other, one) for name, one in ours.items() for side in ("", "_wheel")}
+        plain = Run(self.name, rounds or self.rounds, self.say)
+        samples = plain.interleave(both, warm_up=None if warm_up is None else ())
+        for name in ours:
+            for measure in samples[name][0].keys() & samples[f"{name}_wheel"][0].keys():
+                sides = [column(samples[one], measure) for one in (name, f"{name}_wheel")]
+                if all(value > 0 for side in sides for value in side):
+                    self.ratio(f"{name}_{measure}_of_wheel", *sides)
+        return {**{name: [_Absent()] for name in contestants}, **samples}
+
     def ratio(self, name: str, top: Sequence[float], bottom: Sequence[float]) -> Spread:
         """The median of top / bottom, round by round. By custom more is better: rates as ours / theirs, times as theirs / ours."""
+        if any(map(math.isnan, (*top, *bottom))):  # of a contestant that is not measured
+            return NOTHING
         self.ratios[name] = spread(paired_ratios(top, bottom))
         return self.ratios[name]
 

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
+from benchmarks import package
 from benchmarks.frame import BenchmarkError, Sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +85,6 @@ def c_program(name: str, *arguments: str, timeout_s: float = 300) -> Sample:
 
 
 def our_python(code: str, *arguments: str, timeout_s: float = 120) -> Sample:
-    """Runs Python code that may import hivemind_c as built in this tree."""
-    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+    """Runs Python code that may import hivemind_c."""
+    path = package.path(os.environ.get("PYTHONPATH", ""))
     return run([sys.executable, "-c", code, *arguments], timeout_s, {"PYTHONPATH": path})

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Dict, Iterator, List, Optional
 
+from benchmarks import package
 from benchmarks.frame import BenchmarkError
 from benchmarks.programs import CSRC, ROOT, last_json
 
@@ -126,7 +127,7 @@ class Peer:
         config = {"listen": listen, "initial": [initial] if initial else [], "mb": mb, "calls": calls}
         self.process = subprocess.Popen(
             [*within, sys.executable, "-W", "ignore", "-c", PEER, json.dumps(config)],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "HIVEMIND_LOGLEVEL": "ERROR"},
+            env={**os.environ, "PYTHONPATH": package.path(), "HIVEMIND_LOGLEVEL": "ERROR"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -16,6 +16,9 @@ class Spread(NamedTuple):
     count: int
 
 
+NOTHING = Spread(math.nan, math.nan, math.nan, 0)  #: of what was not measured
+
+
 def spread(values: Sequence[float]) -> Spread:
     """Median and quartiles (interpolated between the values, so they never lie outside of them)."""
     if not values:

@@ -18,9 +18,8 @@ import threading
 import time
 
 from benchmarks import comings_trainer as trainer
-from benchmarks import peers
+from benchmarks import package, peers
 from benchmarks.frame import BenchmarkError, column
-from benchmarks.programs import ROOT
 
 GOALS = {"polite_wait": 3.0, "killed_wait": 3.0, "polite_back": 3.0, "killed_back": 3.0}
 ROUNDS = 3
@@ -33,7 +32,7 @@ class Trainer:
 
     def __init__(self, python, module, target, options, *initial):
         self.events = []
-        path = "" if module == "hivemind" else str(ROOT / "python")
+        path = "" if module == "hivemind" else package.path()
         command = [str(python), "-W", "ignore", trainer.__file__, module, str(target), json.dumps(options), *initial]
         self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         threading.Thread(target=self._read, daemon=True).start()

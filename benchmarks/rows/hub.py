@@ -9,6 +9,7 @@ the seconds in which the busiest line carries its float32, without headers. The 
 import os
 import sys
 
+from benchmarks import package
 from benchmarks.frame import column
 from benchmarks.hub_scene import HOMES, LIMIT_S, MB, MBIT, PEERS
 from benchmarks.programs import ROOT, run as run_program
@@ -31,7 +32,7 @@ def line_s(setup):
 
 
 def turn(setup):
-    env = {"PYTHONPATH": os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])}
+    env = {"PYTHONPATH": package.path(os.environ.get("PYTHONPATH", ""))}
     return run_program([sys.executable, str(ROOT / "benchmarks" / "hub_scene.py"), setup], LIMIT_S + 5, env)
 
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 
+from benchmarks import package
 from benchmarks.frame import BenchmarkError, column
-from benchmarks.programs import ROOT
 
 GOALS = {"alone": 0.97, "two": 0.93}
 ROUNDS = 5
@@ -75,7 +75,7 @@ class Trainer:
     """One process; ready when it has done a step."""
 
     def __init__(self, kind, peers="", more=()):
-        path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+        path = package.path(os.environ.get("PYTHONPATH", ""))
         env = {**os.environ, "PYTHONPATH": path, "INITIAL_PEERS": peers, "OMP_NUM_THREADS": "1"}
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, kind, *more], env=env, text=True, **pipes)

@@ -13,8 +13,9 @@ import os
 import sys
 import tempfile
 
+from benchmarks import package
 from benchmarks.frame import column
-from benchmarks.programs import C_PROGRAMS, ROOT, build_c, our_python
+from benchmarks.programs import C_PROGRAMS, build_c, our_python
 from benchmarks.programs import run as run_program
 
 GOALS = {"grad": 0.95, "local": 0.95, "step": 0.95, "state": 0.95}
@@ -99,7 +100,7 @@ os._exit(0)
 def turn(way):
     if way.startswith("plain"):
         return our_python(PROGRAM, way, "-")
-    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+    path = package.path(os.environ.get("PYTHONPATH", ""))
     with tempfile.TemporaryDirectory() as folder:
         line = [str(C_PROGRAMS / "bench_wan"), "2", "100", "50", "0", "bbr"]
         return run_program([*line, sys.executable, "-W", "ignore", "-c", PROGRAM, way, folder], 180, {"PYTHONPATH": path})

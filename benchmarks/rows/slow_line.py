@@ -7,8 +7,9 @@ slow (core/round/gauge.h), and from then on that peer owns little or nothing. Ev
 import json
 import sys
 
+from benchmarks import package
 from benchmarks.frame import column
-from benchmarks.programs import C_PROGRAMS, ROOT, build_c, run as run_program
+from benchmarks.programs import C_PROGRAMS, build_c, run as run_program
 from benchmarks.rows.wan import congestion
 
 PEERS, MB, LINES, TIMES = 4, 8, "40/4", 3
@@ -41,7 +42,7 @@ dht.shutdown()
 
 def turn():
     line = [str(PEERS), LINES, "50", "0", congestion(), sys.executable, "-W", "ignore", "-c", PEER, json.dumps({"peers": PEERS, "mb": MB, "times": TIMES})]
-    return run_program([str(C_PROGRAMS / "bench_wan"), *line], 400, {"PYTHONPATH": str(ROOT / "python")})
+    return run_program([str(C_PROGRAMS / "bench_wan"), *line], 400, {"PYTHONPATH": package.path()})
 
 
 def measure(run):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import package  # noqa: E402
 from benchmarks.__main__ import all_rows, main  # noqa: E402
 from benchmarks.frame import BenchmarkError, Run, as_json, as_table, column  # noqa: E402
 from benchmarks.programs import last_json, run as run_program  # noqa: E402
@@ -238,3 +240,43 @@ def test_no_process_of_a_row_outlives_it(tmp_path, ends, code):
     row.communicate("\n", timeout=60) if ends is None else row.send_signal(ends)
     assert row.wait(60) == code if code is not None else row.wait(60) != 0
     assert not any(map(is_alive, pids))
+
+
+def a_wheel(folder, *names):
+    """A wheel whose files are empty."""
+    path = folder / "hivemind_c-0.1.0-cp39-abi3-any.whl"
+    with zipfile.ZipFile(path, "w") as files:
+        for name in names:
+            files.writestr(name, "")
+    return path
+
+
+def test_tree_is_set_against_a_wheel(tmp_path, capsys):
+    """In turns, without plain PyTorch and hivemind, whose ratios are left out."""
+    log = []
+
+    def turn(side):
+        where = package.path()
+        log.append((side, where == str(ROOT / "python")))
+        return {"calls_per_s": 3.0 if where == str(ROOT / "python") else 2.0, "stop_s": 0.0}
+
+    def measure(run):
+        sides = ("ours", "plain_one", "hivemind")
+        samples = run.interleave({side: lambda side=side: turn(side) for side in sides})
+        run.ratio("plain", column(samples["ours"], "calls_per_s"), column(samples["plain_one"], "calls_per_s"))
+        run.figures_of(samples)
+
+    row = types.SimpleNamespace(__doc__="a row", GOALS={"plain": 1.0}, ROUNDS=2, measure=measure)
+    wheel = a_wheel(tmp_path, "hivemind_c/__init__.py")
+    assert main(["fake", "--json", "--against", str(wheel)], {"fake": row}) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["ratios"] == {"ours_calls_per_s_of_wheel": 1.5}
+    assert outcome["figures"]["ours_wheel_calls_per_s"] == 2.0
+    assert log == [("ours", True), ("ours", False)] + [("ours", True), ("ours", False), ("ours", False), ("ours", True)]
+
+
+@pytest.mark.parametrize("names", [None, ["other/__init__.py"]])
+def test_file_that_is_no_wheel_of_ours_is_refused(tmp_path, names, capsys):
+    wheel = tmp_path / "none.whl" if names is None else a_wheel(tmp_path, *names)
+    assert main(["fake", "--against", str(wheel)], {"fake": fake_row()}) == 2
+    assert "give a wheel of hivemind_c" in capsys.readouterr().err
