@@ -626,9 +626,12 @@ void hv_average_trigger(hv_average *self, hv_average_step *step) {
     go(w);
 }
 
-int hv_average_seeks(const hv_average *self, const hv_average_step *step) {
-  const work *w = self->work && self->work->step == step ? self->work : NULL;
-  return w && (w->stage == HV_AVERAGE_SEEKING || w->stage == HV_AVERAGE_PAUSING);
+int hv_average_give_up(hv_average *self, hv_average_step *step) {
+  work *w = self->work && self->work->step == step ? self->work : NULL;
+  if (!w || (w->stage != HV_AVERAGE_SEEKING && w->stage != HV_AVERAGE_PAUSING))
+    return 0;
+  average_end(w, HV_CANCELLED, "nobody is left who could come, so the search for a group was given up");
+  return 1;
 }
 
 hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float weight) {

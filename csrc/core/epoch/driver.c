@@ -219,10 +219,11 @@ static void cancels(hv_epoch_driver *d, hv_epoch_which which) {
 
 static void gives_up(hv_epoch_driver *d, hv_epoch_which which) {
   round_of *r = &d->rounds[which];
-  if (!r->is_under_way || !hv_average_seeks(r->average, &r->step))
+  if (!r->is_under_way)
     return;
-  r->is_given_up = 1;
-  hv_average_cancel(r->average, &r->step);
+  r->is_given_up = 1; /* the step may end within this call */
+  if (!hv_average_give_up(r->average, &r->step))
+    r->is_given_up = 0;
 }
 
 /* ---- states ---- */

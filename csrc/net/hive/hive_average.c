@@ -375,8 +375,8 @@ static void start_give_up(hv_hive_op *o, hv_node *node) {
   hv_average_step *step = meant(o);
   hv_average *average = o->u.average.averager->average;
   (void)node;
-  if (step && hv_average_seeks(average, step))
-    hv_average_cancel(average, step);
+  if (step)
+    hv_average_give_up(average, step);
   end_op(o, HV_OK, "");
 }
 
