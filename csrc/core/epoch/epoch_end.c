@@ -292,6 +292,12 @@ static void judges(hv_epoch *self, const epoch_event *e) {
     epoch_tell(self, HV_EPOCH_SAYS_WRONG);
 }
 
+/* A step by itself would be of a replica that nobody can load, while another that can be dialled is in this epoch: it will come. */
+static int waits_for_the_open(const hv_epoch *self, const hv_progress_figures *f) {
+  return epoch_holds_replica(self) && !self->config.reachable && self->told == self->end.epoch && f->epoch == self->end.epoch &&
+         f->n_peers > f->n_clients;
+}
+
 /* Rule 7, a table on the page. */
 static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
@@ -305,6 +311,10 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
   if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
     is_left_out(self, lane, e);
+    return;
+  }
+  if (outcome == HV_EPOCH_NOBODY && waits_for_the_open(self, e->figures)) {
+    begins_round(self, lane, HV_EPOCH_GRADIENTS);
     return;
   }
   r->nobody = outcome == HV_EPOCH_NOBODY;

@@ -425,6 +425,27 @@ static void hub_stays_in_the_epoch_that_nobody_ended(void **unused) {
   }
 }
 
+/* Rule 7: nobody could load its own step, and the other would be left behind for good. */
+static void client_seeks_again_while_an_open_peer_is_in_its_epoch(void **unused) {
+  (void)unused;
+  for (size_t clients = 1; clients <= 2; clients++)
+    for (uint64_t theirs = 0; theirs <= 1; theirs++) {
+      scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+      s->e.config.reachable = 0;
+      gathers(s);
+      epoch_is_over(s);
+      s->f.n_clients = clients;
+      batch(s);
+      acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+      s->f.epoch = theirs;
+      round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+      int again = clients == 1 && theirs == 0;
+      assert_int_equal(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS) != NULL, again);
+      assert_int_equal(s->e.end.rounding[HV_EPOCH_NOW] != 0, again);
+      assert_int_equal(s->e.ledger->in_flight != 0, again || s->e.end.acting[HV_EPOCH_NOW]);
+    }
+}
+
 /* At the end of its epoch, beside another, with the group's round ahead. */
 static scene *waits_for_a_group(hv_epoch_options options, hv_epoch_lane lane) {
   scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
@@ -734,6 +755,7 @@ int main(void) {
       cmocka_unit_test(newcomer_looks_for_the_trainers_state),
       cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
       cmocka_unit_test(hub_leaves_a_group_of_one_trainer),
+      cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
       cmocka_unit_test(hub_gives_up_a_search_that_the_others_are_past),
       cmocka_unit_test(hub_without_gradients_counts_after_the_round_of_the_state),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
