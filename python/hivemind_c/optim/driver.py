@@ -387,7 +387,7 @@ class Driver:
         made, mark, offers = self.hands.snapshot, self._state.lineage.mark, self._state.offers
         try:
             if self._state.allow_state_sharing:
-                self._state._offer_state(made, order.epoch, False, self._state._state_lineage())
+                self._state.offer_state(made, order.epoch, wait=False)
             self._optimizer.record("offer", epoch=order.epoch, mark=mark)
             if offers.gift is not None and offers.gift.is_wanted(order.epoch):
                 self._optimizer.record("gift", epoch=order.epoch, mark=mark)
@@ -406,12 +406,12 @@ class Driver:
 
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)
-        self._state._stop_sharing()
+        self._state.withdraw_state()
 
     def _look(self, order: Order, lane: int) -> None:
         found: Optional[int] = None
         try:
-            found = self._state._shared().look(LOOK_S, epoch_least=order.epoch)
+            found = self._state.look_for_state(LOOK_S, epoch_least=order.epoch)
         except HivemindLookupError:
             pass
         except HivemindError as error:

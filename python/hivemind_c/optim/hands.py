@@ -187,7 +187,7 @@ class Hands:
         self._state.share_averages = self._gradients is None and not self.end.alone
         if not (self._state.allow_state_sharing or self._state.offers.gift is not None):
             return 0
-        self.snapshot = self._state._make_state()
+        self.snapshot = self._state.make_state()
         return dict(seconds=clock.now() - begun)
 
     def _adopt(self, order: "Order") -> int:
