@@ -84,7 +84,7 @@ def _ask_and_load(sharing: StateSharing, timeout: Optional[float], **limits: Any
 
 
 class Sharer(Protocol):
-    """What an averager does with its state."""
+    """An averager that can offer its state."""
 
     @property
     def shares_on_demand(self) -> bool: ...

@@ -12,7 +12,7 @@ from hivemind_c.p2p import Multiaddr, PeerID
 
 
 class _Records(Protocol):
-    """What a DHTNode uses of a DHT."""
+    """A DHT, as a DHTNode uses it."""
 
     @property
     def peer_id(self) -> PeerID: ...
