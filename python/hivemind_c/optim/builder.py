@@ -43,8 +43,8 @@ def averager_options(
 ) -> Dict[str, Any]:
     """For both averagers."""
     known = options.known_options(given, "averager_opts", [DecentralizedAverager.__init__], _SET_HERE, also=_OF_STATE)
-    allreduce = options.seconds(allreduce_timeout, "allreduce_timeout", allow_none=True)
-    stall = options.seconds(next_chunk_timeout, "next_chunk_timeout", allow_none=True)
+    allreduce = None if allreduce_timeout is None else options.seconds(allreduce_timeout, "allreduce_timeout")
+    stall = None if next_chunk_timeout is None else options.seconds(next_chunk_timeout, "next_chunk_timeout")
     if stall is None and not {"sender_timeout", "reducer_timeout"} & known.keys():
         stall = min(max(o.matchmaking_time, LEAST_STALL), allreduce or math.inf)
     return dict(

@@ -124,7 +124,7 @@ class Optimizer(TorchInterface, MetricReports):
     ):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
-        self.batch_size_per_step = options.positive_int(batch_size_per_step, "batch_size_per_step", allow_none=True)
+        self.batch_size_per_step = options.step_size(batch_size_per_step)
         self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
         self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
