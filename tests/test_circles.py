@@ -1,5 +1,6 @@
-"""No two C files call each other, directly or by a detour."""
+"""No two C files call each other, and no two Python files import each other, directly or by a detour."""
 
+import ast
 import re
 
 from test_tidy import ROOT, code_of, needed, objects, told
@@ -26,6 +27,26 @@ def named_in(sources):
         there |= dict.fromkeys(re.findall(r"^(?!static\b)\w[\w *]*?\b(\w+)\([^;]*?\)\s*\{$", text, re.M), name)
     words = {name: set(re.findall(r"\w+", text)) for name, text in texts.items()}
     return {name: {there[one] for one in some if one in there} - {name} for name, some in words.items()}
+
+
+def imported_by(sources):
+    """{module: the others among these that it imports}, of {path: its Python text}: also within functions, and for type
+    checkers alone.
+    """
+    names = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in sources}
+    there, found = set(names.values()), {}
+    for path, text in sources.items():
+        named = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                named |= {one.name for one in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                folder = path.split("/")[: -node.level] if node.level else []
+                start = ".".join(folder + [node.module] * bool(node.module))
+                parts = {f"{start}.{one.name}" for one in node.names}
+                named |= parts if parts <= there else parts | {start}
+        found[names[path]] = (named & there) - {names[path]}
+    return found
 
 
 def in_circles(callees):
@@ -59,3 +80,27 @@ def test_no_two_files_of_the_binding_call_each_other():
     assert in_circles(binding) == set()
     a, b = "int f(void) {\n  return g(1);\n}\n", "int g(int x) {\n  return x ? f() : 0;\n}\nstatic int h(void) {\n}\n"
     assert in_circles(named_in({"a": a, "b": b, "c": "int i(void) {\n  return f() + h();\n}"})) == {"a", "b"}
+
+
+def test_no_two_python_files_import_each_other():
+    files = (ROOT / "python/hivemind_c").rglob("*.py")
+    shim = imported_by({path.relative_to(ROOT / "python").as_posix(): path.read_text() for path in files})
+    assert {"hivemind_c.optim.driver", "hivemind_c.optim.reporter"} <= shim["hivemind_c.optim.optimizer"]
+    assert in_circles(shim) == set()
+
+
+def test_circle_of_python_files_is_seen():
+    example = {
+        "p/__init__.py": "from p.a import A",
+        "p/a.py": "import p.b",
+        "p/b.py": "def f():\n  from p import c, NAME",
+        "p/c.py": "if TYPE_CHECKING:\n  from .q import Q",
+        "p/q/__init__.py": "from .. import d\nfrom .r import R\nimport os",
+        "p/q/r.py": "import p.d",
+        "p/d.py": "from p.a import A",
+        "p/e.py": "from p import a, q",
+    }
+    assert imported_by(example)["p.b"] == {"p", "p.c"} and imported_by(example)["p.e"] == {"p.a", "p.q"}
+    assert in_circles(imported_by(example)) == {"p", "p.a", "p.b", "p.c", "p.q", "p.q.r", "p.d"}
+    apart = {**example, "p/d.py": "from p.e import E", "p/e.py": "", "p/b.py": "from p import c"}
+    assert in_circles(imported_by(apart)) == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 from functools import partial
@@ -23,7 +22,6 @@ from hivemind_c._lightning import (
     not_admitted,
     optimizers,
     preparation,
-    registry,
     requirements,
     step_hooks,
 )
@@ -482,7 +480,7 @@ def _register() -> None:
     those imported later.
     """
     for name in namespaces.imported():
-        registry.register(importlib.import_module(f"{name}.strategies"))
+        namespaces.part(name, "strategies.Strategy").register(HivemindStrategy)
 
 
 _register()

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from hivemind_c._lightning import namespaces
-from hivemind_c.optim.epoch_ledger import OnEpoch
-from hivemind_c.optim.epoch_record import EpochRecord
+from hivemind_c.optim.epoch_record import EpochRecord, OnEpoch
 from hivemind_c.optim.speed import Speed
 
 # for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback

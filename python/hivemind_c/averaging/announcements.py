@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hivemind_c.averaging.base import AveragerBase
 from hivemind_c.averaging.checks import epoch_number
 
-if TYPE_CHECKING:
-    from hivemind_c.averaging.averager import DecentralizedAverager
 
-
-class Announcements:
+class Announcements(AveragerBase):
     """Announces this peer's epoch and its setup."""
 
-    def reached(self: "DecentralizedAverager", epoch: int) -> None:
+    def reached(self, epoch: int) -> None:
         """Announces that this peer is in an epoch and will not step for an earlier one.
 
         Peers that look for a group of an earlier epoch learn at once that they are behind. A step with a number as its
@@ -24,7 +20,7 @@ class Announcements:
         """
         self._running().reached(epoch_number(epoch))
 
-    def comes(self: "DecentralizedAverager", epoch: int) -> None:
+    def comes(self, epoch: int) -> None:
         """Announces that this peer missed a step and will join at an epoch, where members wait for it for a moment.
 
         Args:
@@ -32,7 +28,7 @@ class Announcements:
         """
         self._running().comes(epoch_number(epoch))
 
-    def awaits(self: "DecentralizedAverager", epoch: int) -> bool:
+    def awaits(self, epoch: int) -> bool:
         """True if another peer has announced by `comes` that it will join at an epoch.
 
         Args:
@@ -40,11 +36,11 @@ class Announcements:
         """
         return self._running().awaits(epoch_number(epoch))
 
-    def step_aside(self: "DecentralizedAverager") -> None:
+    def step_aside(self) -> None:
         """Asks other peers not to wait for this one until its next step or `reached`."""
         self._running().step_aside()
 
-    def present_setup(self: "DecentralizedAverager", setup: bytes) -> None:
+    def present_setup(self, setup: bytes) -> None:
         """Sets what members of a group must have in common besides their tensors. Other peers are refused.
 
         Raises HivemindError with the status STATE while a step looks for a group.

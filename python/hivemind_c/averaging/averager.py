@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextvars
 import logging
 import threading
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, Optional, Sequence, Union
 
 import _hivemind_c
-from _hivemind_c import Future, HivemindError, HivemindValueError
+from _hivemind_c import HivemindError, HivemindValueError
 
 from hivemind_c import _notebook
 from hivemind_c._signature import names_options
@@ -37,8 +36,6 @@ from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.dht import DHT
 from hivemind_c.dht.options import limit
 from hivemind_c.dht.values import get_dht_time
-from hivemind_c.node import Node
-from hivemind_c.p2p import PeerID
 
 logger = logging.getLogger("hivemind_c.averaging")
 MIN_GROUP_SIZE = 2  #: by default
@@ -188,11 +185,6 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
             weight_max=weight_max,
             norm_ratio_max=norm_ratio_max,
         )
-        self._setup = b""  # what members of its groups must have in common besides tensors
-        self._own_node: Optional[Node] = None
-        self._averager: Optional[_hivemind_c.Averager] = None
-        self._holder: Optional[int] = None  # the thread within get_tensors
-        self._ended = False
         self._starting = threading.Lock()
         if start:
             self.run_in_background()
@@ -239,15 +231,11 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
             self._ended = True
             averager = self._averager
         self._end_answers()
-        self._stop_sharing()
+        self.withdraw_state()
         if averager is not None:
             averager.close()
         if self._own_node is not None:
             self._own_node.shutdown()
-
-    def is_alive(self) -> bool:
-        """True if the averager was started and has not been shut down."""
-        return self._averager is not None and not self._ended
 
     def __enter__(self) -> "DecentralizedAverager":
         self.run_in_background()
@@ -353,20 +341,6 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
     def _failed(self, error: HivemindError) -> None:
         logger.warning("%s: averaging failed: %s", self._prefix, error)
 
-    def _go(self, step: Future) -> None:
-        with self._staging.turn:
-            if not step.done():  # else what is on the host may be another round's
-                try:
-                    self._tensors.check()
-                except HivemindValueError:
-                    step.cancel()  # the others need not wait for it
-                    raise
-                self._staging.make_ready()
-            self._running().trigger(step)
-
-    def _give_up(self, step: Future) -> None:
-        self._running().give_up(step)
-
     def _mended(self) -> _hivemind_c.Averager:
         """The core's averager: a new one, over copies on the host, when a GPU has failed in a round."""
         averager = self._running()
@@ -384,108 +358,6 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         averager.set_setup(self._setup)
         return averager
 
-    def _weigh(self, step: Future, weight: float) -> None:
-        self._running().set_weight(step, weight_of(weight, self._auxiliary))
-
-    # ---- the tensors ----
-
-    @contextmanager
-    def get_tensors(self) -> Iterator[Tuple[Any, ...]]:
-        """A context in which no round reads or writes the tensors; it yields them.
-
-        It waits while a round uses them. A round that is about to begin waits for the end of the context, and the other
-        members wait with it, so keep it short.
-        """
-        if self._holder == threading.get_ident():
-            raise HivemindValueError(
-                "get_tensors() within get_tensors() would wait for itself: leave the first context before the second"
-            )
-        averager = self._averager if not self._ended else None
-        locked: List[bool] = []
-        try:
-            while averager is not None and True not in locked:
-                # in one go: Ctrl-C comes before or behind it, never between the lock and the list
-                locked[:] = map(averager.lock, (None,))
-                if self._ended and True not in locked:
-                    averager = None
-            self._holder = threading.get_ident()
-            try:
-                if averager is not None:
-                    self._staging.entered(averager)
-                yield self._tensors.tensors
-            finally:
-                self._holder = None
-                if averager is not None:
-                    self._staging.left(averager)
-        finally:
-            if averager is not None and True in locked:
-                averager.unlock()
-
-    # ---- groups ----
-
-    def get_group_bits(self, wait: bool = True) -> Union[str, "concurrent.futures.Future[str]"]:
-        """Returns the bits of the group in which this peer averages next, in a swarm that averages in several groups.
-
-        Args:
-            wait: False: return a Future, which is done at once.
-        """
-        bits = self._running().bits()
-        return bits if wait else _done(bits)
-
-    def set_group_bits(self, group_bits: str, wait: bool = True) -> Optional["concurrent.futures.Future[None]"]:
-        """Sets the bits of the group in which this peer averages next.
-
-        Args:
-            group_bits: Characters 0 and 1.
-            wait: False: return a Future, which is done at once.
-        """
-        self._running().set_bits(group_bits)
-        return None if wait else _done(None)
-
-    @property
-    def peer_id(self) -> PeerID:
-        """The ID of this peer in the group: that of its own node if it has one, else that of the DHT."""
-        return PeerID(self._node.peer_id)
-
-    @property
-    def _node(self) -> Node:
-        return self._own_node or self._dht._node
-
-    @property
-    def dht(self) -> DHT:
-        """The DHT that was given."""
-        return self._dht
-
-    @property
-    def prefix(self) -> str:
-        """The prefix that was given."""
-        return self._prefix
-
-    @property
-    def client_mode(self) -> bool:
-        """True if this peer only dials out."""
-        return self._client_mode
-
-    @property
-    def auxiliary(self) -> bool:
-        """True if this peer helps and contributes nothing."""
-        return self._auxiliary
-
-    def _running(self) -> _hivemind_c.Averager:
-        if self._ended:
-            raise HivemindError("cannot use this averager: it was shut down")
-        if self._averager is None:
-            raise HivemindError(
-                "cannot use this averager: it has not been started; call run_in_background(), or give start=True"
-            )
-        return self._averager
-
     def __repr__(self) -> str:
         state = "shut down" if self._ended else "running" if self._averager else "not started"
         return f"<hivemind_c.{type(self).__name__} {self._prefix!r} of {len(self._tensors.tensors)} tensors, {state}>"
-
-
-def _done(result: Any) -> "concurrent.futures.Future[Any]":
-    future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
-    future.set_result(result)
-    return future

@@ -7,17 +7,15 @@ import logging
 import threading
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from _hivemind_c import Future, HivemindCancelledError, HivemindError, HivemindTimeoutError, HivemindValueError
 
 from hivemind_c._log import begin, when_done
+from hivemind_c.averaging.base import AveragerBase
 from hivemind_c.averaging.group_info import GroupInfo
 from hivemind_c.dht.values import get_dht_time, unpack
 from hivemind_c.p2p import PeerID
-
-if TYPE_CHECKING:
-    from hivemind_c.averaging.averager import DecentralizedAverager
 
 logger = logging.getLogger("hivemind_c.averaging")
 Gathered = Dict[str, Any]
@@ -79,7 +77,7 @@ class StepControl:
 
     def __init__(
         self,
-        averager: "DecentralizedAverager",
+        averager: AveragerBase,
         future: Future,
         weight: float,
         scheduled_time: float,
@@ -260,7 +258,7 @@ class StepControl:
         """
         return self._future is future
 
-    def check_unused(self, averager: "DecentralizedAverager") -> None:
+    def check_unused(self, averager: AveragerBase) -> None:
         """Raises ValueError if this control was used already, or belongs to another averager.
 
         Args:

@@ -12,16 +12,14 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional, Protocol
 
+import _hivemind_c
 from _hivemind_c import Future, HivemindError, HivemindLookupError, HivemindTimeoutError
 
 from hivemind_c._log import begin
+from hivemind_c.averaging.state import StateSharing
 from hivemind_c.dht.values import get_dht_time
-
-if TYPE_CHECKING:
-    from hivemind_c.averaging.averager import DecentralizedAverager
-    from hivemind_c.averaging.state import StateSharing
 
 logger = logging.getLogger("hivemind_c.averaging")
 LINGER_S = 20.0  #: seconds that an offer lasts after the last joiner asked
@@ -38,7 +36,7 @@ def _clock() -> int:
     return int(get_dht_time() * 1000)
 
 
-def load_on_demand(sharing: "StateSharing", timeout: Optional[float], patient: bool, **limits: Any) -> Any:
+def load_on_demand(sharing: StateSharing, timeout: Optional[float], patient: bool, **limits: Any) -> Any:
     """The state that donors offer because this peer asks for it, else one that is on offer.
 
     Args:
@@ -60,7 +58,7 @@ def load_on_demand(sharing: "StateSharing", timeout: Optional[float], patient: b
             time.sleep(0.2)  # a donor that has only just begun is not declared yet
 
 
-def _ask_and_load(sharing: "StateSharing", timeout: Optional[float], **limits: Any) -> Any:
+def _ask_and_load(sharing: StateSharing, timeout: Optional[float], **limits: Any) -> Any:
     """None: no peer gives a state on demand."""
     number, until = _clock(), time.monotonic() + (MAKING_S if timeout is None else min(MAKING_S, timeout))
     while (left := until - time.monotonic()) > 0:
@@ -85,16 +83,28 @@ def _ask_and_load(sharing: "StateSharing", timeout: Optional[float], **limits: A
     return None
 
 
+class Sharer(Protocol):
+    """An averager that can offer its state."""
+
+    @property
+    def shares_on_demand(self) -> bool: ...
+    def make_state(self) -> Any: ...
+    def offer_state(self, made: Any, epoch: int, wait: bool, lineage: Optional[bytes]) -> Any: ...
+    def withdraw_state(self) -> None: ...
+
+
 class OnDemandDonor:
     """Gives the state of one averager to joining peers that ask, until end().
 
     Args:
+        node: The core's node of the averager.
+        prefix: The prefix of the averager.
         averager: The averager. It is not kept alive by this object.
     """
 
-    def __init__(self, averager: "DecentralizedAverager"):
+    def __init__(self, node: _hivemind_c.Node, prefix: str, averager: Sharer):
         self._averager = weakref.ref(averager, lambda _: self._stop())
-        self._node, self._prefix = averager._node._started(), averager.prefix
+        self._node, self._prefix = node, prefix
         self._turn = threading.Lock()  # over each offer of this donor, and its end
         self._ended = False
         self._asked: Optional[Future] = None
@@ -132,7 +142,7 @@ class OnDemandDonor:
         averager = self._averager()
         with self._turn:
             if averager is not None and not self._ended:
-                averager._stop_sharing()
+                averager.withdraw_state()
         averager = None  # one that nobody else holds ends here
         return asked.result()
 
@@ -140,11 +150,11 @@ class OnDemandDonor:
         averager, offer = self._averager(), None
         try:
             if averager is not None and averager.shares_on_demand:
-                made = averager._make_state()  # without the lock: it may wait for a round
+                made = averager.make_state()  # without the lock: it may wait for a round
                 with self._turn:
                     if not self._ended:
                         lineage = lineage_of(self._prefix)
-                        offer = averager._offer_state(made, number, wait=False, lineage=lineage)
+                        offer = averager.offer_state(made, number, wait=False, lineage=lineage)
                 made = averager = None
             if offer is not None:
                 offer.result()

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
+from hivemind_c.averaging.base import AveragerBase
 from hivemind_c.averaging.control import AveragingMode
 from hivemind_c.compression import arrays
 
-if TYPE_CHECKING:
-    from hivemind_c.averaging.averager import DecentralizedAverager
 
-
-class AveragerSettings:
+class AveragerSettings(AveragerBase):
     """The part of DecentralizedAverager that shows the options it was made with."""
 
     _arguments: Dict[str, Any]
-    last_updated: float = -float("inf")  #: when the last step went well, in get_dht_time()
 
     @property
-    def mode(self: "DecentralizedAverager") -> AveragingMode:
+    def mode(self) -> AveragingMode:
         """The role of this peer, as an AveragingMode."""
         return AveragingMode.AUX if self.auxiliary else AveragingMode.CLIENT if self.client_mode else AveragingMode.NODE
 
@@ -73,17 +70,17 @@ class AveragerSettings:
         }
 
     @property
-    def tensor_infos(self: "DecentralizedAverager") -> Sequence[Any]:
+    def tensor_infos(self) -> Sequence[Any]:
         """One CompressionInfo for each tensor."""
         return self._tensors.infos
 
     @property
-    def total_size(self: "DecentralizedAverager") -> int:
+    def total_size(self) -> int:
         """The number of values in all tensors."""
         return sum(tensor.numel() if arrays.is_tensor(tensor) else tensor.size for tensor in self._tensors.tensors)
 
     @property
-    def schema_hash(self: "DecentralizedAverager") -> str:
+    def schema_hash(self) -> str:
         """A digest that is equal in averagers whose tensors have the same shapes and dtypes in the same order."""
         schema = [(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in self._tensors.tensors]
         return hashlib.sha256(repr(schema).encode()).hexdigest()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional, Protocol
 
-from _hivemind_c import HivemindError
+from _hivemind_c import Future, HivemindError
 
 from hivemind_c.averaging.tensors import LentTensors
 
-if TYPE_CHECKING:
-    from hivemind_c.averaging.control import StepControl
+
+class Step(Protocol):
+    """A step under way."""
+
+    def done(self) -> bool: ...
+    def is_of(self, future: Future) -> bool: ...
 
 
 class Staging:
@@ -25,7 +29,7 @@ class Staging:
 
     def __init__(self, tensors: LentTensors):
         self._tensors = tensors
-        self._latest: Optional["StepControl"] = None
+        self._latest: Optional[Step] = None
         self.turn = threading.Lock()  # who has it begins a round, and nobody else copies to the host
 
     def check_free(self, core: Any) -> None:
@@ -45,7 +49,7 @@ class Staging:
             self._tensors.to_host()
         self._tensors.ready()
 
-    def begun(self, control: "StepControl") -> bool:
+    def begun(self, control: Step) -> bool:
         """Whether it has to be watched: its averages are to be copied back when it is over."""
         staged = self._tensors.staged
         self._latest = control if staged else None

@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+import _hivemind_c
 from _hivemind_c import HivemindError
 
 from hivemind_c._log import aside
+from hivemind_c.averaging.base import AveragerBase
 from hivemind_c.averaging.on_demand import OnDemandDonor, load_on_demand
+from hivemind_c.averaging.state import StateSharing
 from hivemind_c.compression import arrays
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
 
-if TYPE_CHECKING:
-    from hivemind_c.averaging.averager import DecentralizedAverager
-    from hivemind_c.averaging.state import StateSharing
-
 logger = logging.getLogger("hivemind_c.averaging")
 State = Tuple[Any, List[Any]]
+Made = Tuple[Any, List[Any], Optional[List[CompressionInfo]]]  # of get_current_state(); infos may be missing
 PART_ALIGN = 64  #: bytes: where each tensor of a state begins in memory
 
 
-class StateExchange:
+class StateExchange(AveragerBase):
     """The part of DecentralizedAverager that offers a state to joining peers, and loads one when it joins itself.
 
     A subclass that shares more than its tensors overrides get_current_state().
@@ -32,13 +32,13 @@ class StateExchange:
     _state_compression: CompressionBase
     _declare_state_period: float
     _allow_state_sharing: bool
-    _sharing: Optional["StateSharing"] = None
+    _sharing: Optional[StateSharing] = None
     _on_demand = True  # a class that says when its state may be offered has False
     _by_hand = False  # the program says so
     _n_own = 0  # of the last state of get_current_state(), the last tensors whose values are this peer's own
     _answers: Optional[OnDemandDonor] = None
 
-    def get_current_state(self: "DecentralizedAverager") -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
+    def get_current_state(self) -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
         """Returns (metadata, tensors, infos) for a joining peer.
 
         Metadata has types of MessagePack, and is the same at all peers whose state is the same.
@@ -51,7 +51,7 @@ class StateExchange:
         """How that state came about, in 16 bytes; none: it is not known."""
         return b""
 
-    def share_state(self: "DecentralizedAverager", epoch: int = 0, wait: bool = True) -> None:
+    def share_state(self, epoch: int = 0, wait: bool = True) -> None:
         """Offers the result of get_current_state() to joining peers, in place of an earlier offer.
 
         Nothing happens while allow_state_sharing is False. Before the first call the averager offers its state whenever
@@ -64,23 +64,42 @@ class StateExchange:
         self._by_hand = True
         self._end_answers()
         if self._allow_state_sharing:
-            self._offer_state(self._make_state(), epoch, wait, self._state_lineage())
+            self.offer_state(self.make_state(), epoch, wait)
 
-    def _make_state(self: "DecentralizedAverager") -> Tuple[Any, List[Any], Optional[List[CompressionInfo]]]:
-        """The result of get_current_state(), in which infos may be missing."""
+    def make_state(self) -> Made:
+        """Returns the result of get_current_state() as offer_state() takes it."""
         metadata, tensors, *infos = self.get_current_state()
         return metadata, list(tensors), list(infos[0]) if infos and infos[0] is not None else None
 
-    def _offer_state(self: "DecentralizedAverager", made: Any, epoch: int, wait: bool, lineage: bytes) -> Any:
+    def offer_state(
+        self, made: Made, epoch: int, wait: bool = True, lineage: Optional[bytes] = None
+    ) -> Union[bytes, _hivemind_c.Future]:
+        """Offers a state to joining peers, as StateSharing.offer() does.
+
+        Args:
+            made: Result of make_state().
+            epoch: Number of the state.
+            wait: False: return a future of the digest at once.
+            lineage: 16 bytes that name the history of the state. None: that of this peer's.
+        """
         metadata, tensors, infos = made
+        lineage = self._state_lineage() if lineage is None else lineage
         return self._shared().offer(
             epoch, tensors, metadata, infos=infos, wait=wait, lineage=lineage, n_own=self._n_own
         )
 
-    def _give_state(
-        self: "DecentralizedAverager", node: Any, epoch: int, made: Any, hubs: Tuple[str, ...] = (), ticket: bytes = b""
-    ) -> "Future[None]":
-        """Gives the result of _make_state() to hubs, as StateSharing.give() does."""
+    def give_state(
+        self, node: Any, epoch: int, made: Made, hubs: Tuple[str, ...] = (), ticket: bytes = b""
+    ) -> _hivemind_c.Future:
+        """Gives a state to hubs, as StateSharing.give() does.
+
+        Args:
+            node: The core's node of a trainer that only dials out.
+            epoch: Number of the state.
+            made: Result of make_state().
+            hubs: IDs of hubs that expect it under this ticket. (): the hub that has asked.
+            ticket: The ticket.
+        """
         (metadata, tensors, infos), sharing = made, self._shared()
         image = sharing.image(epoch, tensors, metadata, infos, self._n_own)
         return sharing.give(node, image, self._state_lineage(), hubs, ticket)
@@ -91,7 +110,7 @@ class StateExchange:
         return self._on_demand and self._allow_state_sharing and not self._by_hand
 
     def load_state_from_peers(
-        self: "DecentralizedAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
+        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
     ) -> Union[None, State, "Future[Optional[State]]"]:
         """Returns the state of the swarm as (metadata, tensors), and changes nothing here.
 
@@ -108,7 +127,7 @@ class StateExchange:
         return aside("hivemind_c-load", lambda: self._load(sharing, timeout, epoch_least))
 
     def _load(
-        self: "DecentralizedAverager", sharing: "StateSharing", timeout: Optional[float], epoch_least: int
+        self, sharing: StateSharing, timeout: Optional[float], epoch_least: int
     ) -> Optional[State]:
         try:
             if self._on_demand and not epoch_least:
@@ -124,7 +143,7 @@ class StateExchange:
         """The size of a state that this peer can use, and a function that refuses others."""
         return dict(size_max=self._state_size_max(), accept=lambda got: self._check_state(got.metadata, got.tensors))
 
-    def _state_size_max(self: "DecentralizedAverager") -> int:
+    def _state_size_max(self) -> int:
         """Most bytes of a state that this peer can use. 0: not known, as where a subclass shares more than its
         tensors.
         """
@@ -144,7 +163,7 @@ class StateExchange:
         return self._allow_state_sharing
 
     @allow_state_sharing.setter
-    def allow_state_sharing(self: "DecentralizedAverager", value: bool) -> None:
+    def allow_state_sharing(self, value: bool) -> None:
         if value and (self.client_mode or self.auxiliary):
             raise ValueError(
                 "this peer cannot share its state: it is in client mode, where no peer can ask it, or auxiliary, "
@@ -159,28 +178,26 @@ class StateExchange:
             self._sharing.withdraw()
 
     @property
-    def state_sharing_priority(self: "DecentralizedAverager") -> float:
+    def state_sharing_priority(self) -> float:
         """Priority of this donor. Joining peers ask donors with a higher one first."""
         return self._shared().priority
 
     @state_sharing_priority.setter
-    def state_sharing_priority(self: "DecentralizedAverager", value: float) -> None:
+    def state_sharing_priority(self, value: float) -> None:
         self._shared().priority = value
 
-    def _shared(self: "DecentralizedAverager") -> "StateSharing":
+    def _shared(self) -> StateSharing:
         self._running()
         if self._sharing is None:
-            from hivemind_c.averaging.state import StateSharing
-
             self._sharing = StateSharing(
                 self._node, self.prefix, compression=self._state_compression, declare_period=self._declare_state_period
             )
         return self._sharing
 
-    def _answer_joiners(self: "DecentralizedAverager") -> None:
+    def _answer_joiners(self) -> None:
         """From now on, where the class leaves it to this one."""
         if self.shares_on_demand and self._answers is None:
-            self._answers = OnDemandDonor(self)
+            self._answers = OnDemandDonor(self._node._started(), self.prefix, self)
 
     def _end_answers(self) -> None:
         """Gives no state on demand any more. An offer that was made for a joiner stays until another one."""
@@ -188,7 +205,19 @@ class StateExchange:
         if answers is not None:
             answers.end()
 
-    def _stop_sharing(self) -> None:
+    def look_for_state(self, timeout: Optional[float] = None, epoch_least: int = 0) -> int:
+        """Returns the epoch of the state that load_state_from_peers() would download, and downloads nothing.
+
+        Raises HivemindLookupError if no peer offers such a state.
+
+        Args:
+            timeout: Longest time in seconds. None: no limit.
+            epoch_least: Oldest epoch that is accepted.
+        """
+        return self._shared().look(timeout, epoch_least=epoch_least)
+
+    def withdraw_state(self) -> None:
+        """Offers no state any more. It has no effect if none was offered."""
         if self._sharing is not None:
             try:
                 self._sharing.withdraw()

@@ -448,6 +448,7 @@ class DHT:
         return f"<hivemind_c.DHT on {self._node!r}>"
 
 
+DHTNode._new_dht = DHT
 OPTIONS = list(inspect.signature(DHT).parameters)
 
 

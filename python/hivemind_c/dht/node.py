@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
+from typing import Any, Callable, ClassVar, Iterable, Optional, Protocol, Sequence, Union
 
 from hivemind_c.dht.routing import DHTID
+from hivemind_c.dht.runner import DHTFuture
 from hivemind_c.dht.values import DHTExpiration, DHTKey, DHTValue, Subkey, ValueWithExpiration
 from hivemind_c.p2p import Multiaddr, PeerID
 
-if TYPE_CHECKING:
-    from hivemind_c.dht.dht import DHT
+
+class _Records(Protocol):
+    """A DHT, as a DHTNode uses it."""
+
+    @property
+    def peer_id(self) -> PeerID: ...
+    @property
+    def client_mode(self) -> bool: ...
+    def is_alive(self) -> bool: ...
+    def shutdown(self) -> None: ...
+    def get_visible_maddrs(self, latest: bool = False) -> list[Multiaddr]: ...
+    def store(
+        self,
+        key: DHTKey,
+        value: DHTValue,
+        expiration_time: DHTExpiration,
+        subkey: Optional[Subkey] = None,
+        return_future: bool = False,
+        **effort: Any,
+    ) -> Union[bool, DHTFuture[bool]]: ...
+    def get(
+        self, key: DHTKey, latest: bool = False, return_future: bool = False, **effort: Any
+    ) -> Union[None, ValueWithExpiration, DHTFuture[Optional[ValueWithExpiration]]]: ...
 
 
 class DHTNode:
@@ -20,7 +42,9 @@ class DHTNode:
         dht: The DHT.
     """
 
-    def __init__(self, dht: "DHT"):
+    _new_dht: ClassVar[Callable[..., _Records]]  # the class DHT, which its own file sets
+
+    def __init__(self, dht: _Records):
         self._dht = dht
 
     @classmethod
@@ -31,12 +55,10 @@ class DHTNode:
             initial_peers: As in DHT.
             **options: Other options of DHT.
         """
-        from hivemind_c.dht.dht import DHT
-
         options.setdefault("start", True)
         if "record_validator" in options:  # hivemind's name for it
             options["record_validators"] = options.pop("record_validator") or ()
-        return cls(await asyncio.to_thread(DHT, initial_peers, **options))
+        return cls(await asyncio.to_thread(cls._new_dht, initial_peers, **options))
 
     async def shutdown(self) -> None:
         """Leaves the swarm and stops the DHT."""

@@ -9,14 +9,12 @@ import re
 import socket
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generator, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Generator, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from hivemind_c import HivemindError, Node, _invitation
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
+from hivemind_c.doctor.settings import Settings
 from hivemind_c.node import Port, _texts
-
-if TYPE_CHECKING:
-    from hivemind_c.doctor import Settings
 
 DIALLED_MAX = 16  #: initial peers that are tried
 VARIABLES = "INITIAL_PEERS", "PL_INITIAL_PEERS"

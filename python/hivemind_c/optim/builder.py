@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.averaging.averager import made_apart
@@ -14,11 +14,9 @@ from hivemind_c.optim.epoch_record import codec_of
 from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
 from hivemind_c.optim.parameters import flat_views
 from hivemind_c.optim.progress_tracker import ProgressTracker
+from hivemind_c.optim.run_peer import RunPeer
 from hivemind_c.optim.state_averager import TrainingStateAverager
 from hivemind_c.optim.state_gift import StateGift
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
 
 logger = logging.getLogger("hivemind_c.optim")
 _SET_HERE = (
@@ -38,15 +36,15 @@ _TRACKER_SET_HERE = "dht prefix target_batch_size client_mode matchmaking_time s
 
 
 def averager_options(
-    o: "Optimizer",
+    o: RunPeer,
     given: Optional[Dict[str, Any]],
     allreduce_timeout: Optional[float],
     next_chunk_timeout: Optional[float],
 ) -> Dict[str, Any]:
     """For both averagers."""
     known = options.known_options(given, "averager_opts", [DecentralizedAverager.__init__], _SET_HERE, also=_OF_STATE)
-    allreduce = options.seconds(allreduce_timeout, "allreduce_timeout", allow_none=True)
-    stall = options.seconds(next_chunk_timeout, "next_chunk_timeout", allow_none=True)
+    allreduce = None if allreduce_timeout is None else options.seconds(allreduce_timeout, "allreduce_timeout")
+    stall = None if next_chunk_timeout is None else options.seconds(next_chunk_timeout, "next_chunk_timeout")
     if stall is None and not {"sender_timeout", "reducer_timeout"} & known.keys():
         stall = min(max(o.matchmaking_time, LEAST_STALL), allreduce or math.inf)
     return dict(
@@ -67,7 +65,7 @@ def tracker_options(given: Optional[Dict[str, Any]], performance_ema_alpha: floa
 
 
 def build(
-    o: "Optimizer",
+    o: RunPeer,
     common: Dict[str, Any],
     state: Dict[str, Any],
     compression: CompressionBase,
@@ -119,7 +117,7 @@ def build(
         raise
 
 
-def _state_averager(o: "Optimizer", **given: Any) -> TrainingStateAverager:
+def _state_averager(o: RunPeer, **given: Any) -> TrainingStateAverager:
     with options.one_of_a_run(o.run_id):
         return TrainingStateAverager(
             prefix=f"{o.run_id}_state_averager",
@@ -131,14 +129,14 @@ def _state_averager(o: "Optimizer", **given: Any) -> TrainingStateAverager:
         )
 
 
-def _state_weight_max(o: "Optimizer", buffers: Any) -> float:
+def _state_weight_max(o: RunPeer, buffers: Any) -> float:
     """Buffers are weighted by the samples since the last average, and the parameters beside them with these."""
     if buffers is None or isinstance(buffers, str):
         return STATE_WEIGHT
     return float(o.target_batch_size * o.schedule.average_state_every)
 
 
-def _grad_averager(o: "Optimizer", factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
+def _grad_averager(o: RunPeer, factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
     parameters, main = o.state_averager.parameters.trainable()
     pin = any(p.device.type == "cuda" for p in parameters)
     return factory(

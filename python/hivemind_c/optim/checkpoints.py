@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Dict
+from typing import Any, Dict
 
 import torch
 
 from hivemind_c.optim.parameters import copy_all
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.optim.state_parts import _StateParts
 
 
-class Checkpoints:
+class Checkpoints(_StateParts):
     """The part of TrainingStateAverager that saves its state to a checkpoint, and restores it."""
 
-    def state_dict(self: "TrainingStateAverager") -> Dict[str, Any]:
+    def state_dict(self) -> Dict[str, Any]:
         """Returns the state without the model, for torch.save.
 
         It is the state_dict of the optimizer, with the scheduler, the epoch and, with offload, the exact parameters.
@@ -32,7 +30,7 @@ class Checkpoints:
             return {**self.optimizer.state_dict(), "hivemind_c": more}
 
     @torch.no_grad()
-    def load_state_dict(self: "TrainingStateAverager", state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restores the result of state_dict(), or that of an optimizer of torch. The model is restored separately.
 
         Args:

@@ -7,7 +7,7 @@ docs/design/epoch.md has the orders and the rules.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import _hivemind_c
 from _hivemind_c import HivemindError, HivemindLookupError
@@ -19,30 +19,16 @@ from hivemind_c.optim.background import Background
 from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_notes import lost_of, share_of
+from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.notices import Notices
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
+from hivemind_c.optim.order import GRADIENTS, STATE, Order
+from hivemind_c.optim.reporter import Reporter
 
 logger = logging.getLogger("hivemind_c.optim")
 NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
-GRADIENTS, STATE = 0, 1  #: which round
 LEAST_WAIT_S = 0.1  #: for a group, whatever matchmaking_time says
 LOOK_S = 3.0  #: the longest look at the states on offer
-
-
-class Order(NamedTuple):
-    """An order of the machine, in the order of _hivemind_c.Epoch.next()."""
-
-    kind: str
-    what: str  #: an action, a notice, or why samples were lost
-    which: int  #: GRADIENTS or STATE; of LOST: 1 if the samples were in flight
-    number: int
-    epoch: int
-    samples: int
-    wait: float
-    timeout: float
 
 
 class Driver:
@@ -50,15 +36,16 @@ class Driver:
 
     Args:
         optimizer: The Optimizer, whose averagers and tracker exist.
+        reporter: Its Reporter.
         when_alone: One of CHOICES.
     """
 
-    def __init__(self, optimizer: "Optimizer", when_alone: str):
-        self._optimizer = optimizer
+    def __init__(self, optimizer: EpochWork, reporter: Reporter, when_alone: str):
+        self._optimizer, self._reporter = optimizer, reporter
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         dht = optimizer.dht
         self.machine = _hivemind_c.Epoch(
-            progress=optimizer.tracker._started(),
+            progress=optimizer.tracker.core,
             lineage=self._state.lineage,
             ledger=optimizer.ledger.samples,
             plan=optimizer.schedule.core,
@@ -73,8 +60,8 @@ class Driver:
             differs=bool(self._state.extra_tensors),
             epoch=self._state.local_epoch,
         )
-        self.hands = Hands(optimizer, self)
-        self.notices = Notices(optimizer, self)
+        self.hands = Hands(optimizer, self.machine)
+        self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
         self._load_timeout: Optional[float] = optimizer.load_state_timeout
@@ -304,7 +291,7 @@ class Driver:
                 members = self._gradients.average_loaded(float(order.samples), control=control)
         except HivemindError as error:
             end.error = error
-            optimizer.reporter.add_failure(end.epoch, f"gradients: {error}")
+            self._reporter.add_failure(end.epoch, f"gradients: {error}")
             optimizer.record("gradients_failed", epoch=end.epoch, status=error.status, mine=end.samples)
             end.notes.fail(f"averaging gradients failed: {error}")
             self.machine.round(lane, GRADIENTS, self._status(error, control))
@@ -315,7 +302,7 @@ class Driver:
         met = members_of(rounds[0].details(0)[0])
         stamps = stamp if isinstance(stamp, tuple) else (stamp,)
         end.notes.add_rounds(rounds, end.clock, called)
-        optimizer.reporter.add_round()
+        self._reporter.add_round()
         self.notices.has_met = self.machine.has_met
         self._gift_members = end.epoch, met
         if self._gradients.awaits(end.next_epoch):
@@ -351,7 +338,7 @@ class Driver:
             logger.warning(
                 "swarm epoch %d: averaging the state failed, so this peer keeps its own: %s", end.next_epoch, error
             )
-            optimizer.reporter.add_failure(end.next_epoch, f"state: {error}")
+            self._reporter.add_failure(end.next_epoch, f"state: {error}")
             optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
             end.notes.fail(f"averaging the state failed: {error}")
             self.machine.round(lane, STATE, self._status(error, control))
@@ -359,7 +346,7 @@ class Driver:
         if self._gradients is None:
             end.outcome = "averaged"
         end.notes.add_rounds([control], end.clock, called)
-        optimizer.reporter.add_round()
+        self._reporter.add_round()
         # average_loaded() has moved the mark, if not all that was averaged was this replica
         members_met = members_of(control.details(0)[0])
         self.machine.round(lane, STATE, "OK", members_met, control.stamp, alike=True)
@@ -379,7 +366,7 @@ class Driver:
 
     def _disbelieve(self, order: Order, lane: int) -> None:
         self._optimizer.record("doubt", epoch=self.machine.epoch, doubted=order.epoch, until=round(order.wait, 3))
-        self._optimizer.tracker._started().disbelieve(max(order.epoch, 1), order.wait)
+        self._optimizer.tracker.core.disbelieve(max(order.epoch, 1), order.wait)
 
     # ---- states ----
 
@@ -387,7 +374,7 @@ class Driver:
         made, mark, offers = self.hands.snapshot, self._state.lineage.mark, self._state.offers
         try:
             if self._state.allow_state_sharing:
-                self._state._offer_state(made, order.epoch, False, self._state._state_lineage())
+                self._state.offer_state(made, order.epoch, wait=False)
             self._optimizer.record("offer", epoch=order.epoch, mark=mark)
             if offers.gift is not None and offers.gift.is_wanted(order.epoch):
                 self._optimizer.record("gift", epoch=order.epoch, mark=mark)
@@ -406,12 +393,12 @@ class Driver:
 
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)
-        self._state._stop_sharing()
+        self._state.withdraw_state()
 
     def _look(self, order: Order, lane: int) -> None:
         found: Optional[int] = None
         try:
-            found = self._state._shared().look(LOOK_S, epoch_least=order.epoch)
+            found = self._state.look_for_state(LOOK_S, epoch_least=order.epoch)
         except HivemindLookupError:
             pass
         except HivemindError as error:
@@ -423,7 +410,7 @@ class Driver:
     def _load(self, order: Order, lane: int) -> None:
         loaded: Any = None
         optimizer = self._optimizer
-        optimizer.record("load", **self.notices.seen(), least=order.epoch)
+        optimizer.record("load", **optimizer.seen(self.machine), least=order.epoch)
         self.background.settle()
         clock = optimizer.ledger.clock
         begun = clock.now()
@@ -451,5 +438,3 @@ class Driver:
         while (order := self.machine.next(NOW)) is not None:
             if order[0] in ("CANCEL", "WITHDRAW"):
                 self._carry_out(Order(*order), NOW)
-
-

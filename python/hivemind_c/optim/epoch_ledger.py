@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Protocol, Tuple
+from typing import Any, Deque, Dict, Optional, Protocol, Tuple
 
 import _hivemind_c
 
@@ -14,13 +14,10 @@ from hivemind_c.optim.epoch_end import EpochEnd
 from hivemind_c.optim.epoch_judge import EpochJudge, Situation
 from hivemind_c.optim.epoch_notes import EpochNotes
 from hivemind_c.optim.epoch_record import EpochRecord
+from hivemind_c.optim.run_peer import RunPeer
 from hivemind_c.optim.timeout_check import TimeoutCheck
 
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
-
 logger = logging.getLogger("hivemind_c.optim")
-OnEpoch = Callable[[EpochRecord], Any]
 
 
 class _Ended(Protocol):
@@ -57,7 +54,7 @@ class EpochLedger:
         optimizer: The Optimizer. Its on_epoch gets each record.
     """
 
-    def __init__(self, optimizer: "Optimizer"):
+    def __init__(self, optimizer: RunPeer):
         self._optimizer = optimizer
         self.clock, self.notes = EpochClock(), EpochNotes()  #: of the epoch that runs
         self.samples = _hivemind_c.SampleLedger()  #: what becomes of each sample; the background job writes in it, too

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 #: How an epoch ended here.
 OUTCOMES = {
@@ -70,6 +70,9 @@ class EpochRecord:
         if self.lost_samples:
             said.append(f"{self.lost_samples} samples lost")
         return "; ".join([*said, *self.why])
+
+
+OnEpoch = Callable[[EpochRecord], Any]
 
 
 OCCUPATIONS = "computing", "waiting", "matching", "reducing", "loading", "stepping"  #: of the training thread

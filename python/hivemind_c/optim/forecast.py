@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from hivemind_c.dht import get_dht_time
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
-    from hivemind_c.optim.progress_tracker import Figures
+from hivemind_c.optim.progress_tracker import Figures
+from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
 TOO_LONG_S, SENSIBLE_S = 3600.0, 300.0  #: an epoch that lasts longer earns a warning; how long the suggested one would
@@ -39,13 +37,13 @@ class Forecast:
         optimizer: The Optimizer.
     """
 
-    def __init__(self, optimizer: "Optimizer"):
+    def __init__(self, optimizer: RunPeer):
         self._optimizer = optimizer
         self._next_line = 0.0
         self._slow_since: Optional[float] = None
         self._warned = False
 
-    def update(self, progress: "Figures") -> None:
+    def update(self, progress: Figures) -> None:
         """Logs the progress now and then. It takes microseconds.
 
         Args:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Dict, Union
+from typing import Any, Callable, Dict, Union
 
+import _hivemind_c
 import torch
 
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.epoch_end import EpochEnd
 from hivemind_c.optim.epoch_notes import norm_of
+from hivemind_c.optim.epoch_work import EpochWork
+from hivemind_c.optim.order import Order
 from hivemind_c.optim.parameters import all_finite
 from hivemind_c.optim.schedule import Action
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.driver import Driver, Order
-    from hivemind_c.optim.optimizer import Optimizer
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -25,11 +24,11 @@ class Hands:
 
     Args:
         optimizer: The Optimizer.
-        driver: The Driver that hands the orders over.
+        machine: The machine that gives the orders.
     """
 
-    def __init__(self, optimizer: "Optimizer", driver: "Driver"):
-        self._optimizer, self._driver = optimizer, driver
+    def __init__(self, optimizer: EpochWork, machine: _hivemind_c.Epoch):
+        self._optimizer, self._machine = optimizer, machine
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         self.end = EpochEnd(0, True, 0, 0, optimizer.ledger.notes, optimizer.ledger.clock, None)  #: the latest
         self.snapshot: Any = None  #: a copy of the state for joiners
@@ -37,7 +36,7 @@ class Hands:
         self.load_s = 0.0  #: seconds that this took
         self.adopted = 0  #: states that were taken over
         self._local = Background("hivemind_c local step")
-        self._do: Dict[str, Callable[["Order"], Any]] = {
+        self._do: Dict[str, Callable[[Order], Any]] = {
             "MEET": self._meet,
             "LOCAL_STEP": self._local_step,
             "PREPARE": self._prepare,
@@ -50,7 +49,7 @@ class Hands:
             "DROP": self._drop,
         }
 
-    def act(self, order: "Order", lane: int) -> None:
+    def act(self, order: Order, lane: int) -> None:
         """Does an action, and answers it.
 
         Args:
@@ -60,7 +59,7 @@ class Hands:
         answer = self._do[order.what](order)
         facts = answer if isinstance(answer, dict) else {}
         ok = answer if isinstance(answer, int) else 1
-        self._driver.machine.done(lane, order.number, ok, **facts)
+        self._machine.done(lane, order.number, ok, **facts)
 
     def settle_local_step(self, wait: bool = True) -> None:
         """Takes a step of a batch over, which runs in the background with delay_optimizer_step.
@@ -72,10 +71,10 @@ class Hands:
 
     # ---- batches ----
 
-    def _meet(self, order: "Order") -> None:
+    def _meet(self, order: Order) -> None:
         self._optimizer.join_swarm()
 
-    def _local_step(self, order: "Order") -> None:
+    def _local_step(self, order: Order) -> None:
         optimizer, state = self._optimizer, self._state
         late = Action.LOCAL_STEP in optimizer.schedule.batch().background
         self.settle_local_step()
@@ -90,12 +89,12 @@ class Hands:
 
     # ---- an epoch's end ----
 
-    def _prepare(self, order: "Order") -> int:
-        optimizer, machine, ledger = self._optimizer, self._driver.machine, self._optimizer.ledger
-        epoch, alone, *_ = machine.end
+    def _prepare(self, order: Order) -> int:
+        optimizer, ledger = self._optimizer, self._optimizer.ledger
+        epoch, alone, *_ = self._machine.end
         now = optimizer.tracker.figures()
         averages_no_state = optimizer.compare_setup()
-        optimizer.record("end", **self._driver.notices.seen(), alone=alone)
+        optimizer.record("end", **optimizer.seen(self._machine), alone=alone)
         optimizer.gather_sums()
         swarm_samples = int(now.samples) if now.epoch == epoch else now.target
         end = self.end = EpochEnd(
@@ -131,7 +130,7 @@ class Hands:
             end.takes = [takes and touched for takes, touched in zip(end.takes, self._gradients.touched())]
 
     @torch.no_grad()
-    def _step(self, order: "Order") -> Dict[str, Any]:
+    def _step(self, order: Order) -> Dict[str, Any]:
         optimizer, end = self._optimizer, self.end
         with self._gradients.use_averaged_gradients(end.takes, end.main, end.beside):
             norm = optimizer.clip_averaged_gradients()
@@ -148,13 +147,13 @@ class Hands:
             facts.update(stamps=stamp if isinstance(stamp, tuple) else (stamp,), frozen=frozen)
         return facts
 
-    def _schedule(self, order: "Order") -> None:
+    def _schedule(self, order: Order) -> None:
         for _ in range(order.samples):
             self._state.step_scheduler(self.end.metric)
-        if self._driver.machine.state == "GATHERING":  # local updates: it has counted these epochs
+        if self._machine.state == "GATHERING":  # local updates: it has counted these epochs
             self._optimizer.forget_count()
 
-    def _take(self, order: "Order") -> int:
+    def _take(self, order: Order) -> int:
         self.settle_local_step()
         if not self._state.load_state_into_averager_():
             logger.warning(
@@ -172,7 +171,7 @@ class Hands:
         self._state.loaded = False
         return -1
 
-    def _apply(self, order: "Order") -> None:
+    def _apply(self, order: Order) -> None:
         self.settle_local_step()
         if not order.samples:
             self._state.loaded = False  # the copies that were to be averaged are no average
@@ -180,17 +179,17 @@ class Hands:
 
     # ---- states ----
 
-    def _snapshot(self, order: "Order") -> Union[int, Dict[str, Any]]:
+    def _snapshot(self, order: Order) -> Union[int, Dict[str, Any]]:
         clock = self._optimizer.ledger.clock
         begun = clock.now()
         self.settle_local_step()
         self._state.share_averages = self._gradients is None and not self.end.alone
         if not (self._state.allow_state_sharing or self._state.offers.gift is not None):
             return 0
-        self.snapshot = self._state._make_state()
+        self.snapshot = self._state.make_state()
         return dict(seconds=clock.now() - begun)
 
-    def _adopt(self, order: "Order") -> int:
+    def _adopt(self, order: Order) -> int:
         self.settle_local_step()
         self._optimizer.ledger.abandon()
         self._state.background.drop()  # what it made is of the state before
@@ -202,7 +201,6 @@ class Hands:
         self._optimizer.setups.take_change()  # the state's own mark says how it came about
         return 1
 
-    def _drop(self, order: "Order") -> None:
+    def _drop(self, order: Order) -> None:
         self._state.loaded = False
         self._optimizer.drop_sums()
-

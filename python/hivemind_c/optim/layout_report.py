@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
-
 from _hivemind_c import HivemindError
 
 from hivemind_c.averaging import layout_records
 from hivemind_c.averaging.layout import RunLayout, layout_of, pack_layout
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
+from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -24,7 +20,7 @@ class LayoutReport:
         self._packed = b""
         self._next = 0.0
 
-    def renew(self, optimizer: "Optimizer") -> None:
+    def renew(self, optimizer: RunPeer) -> None:
         """Stores the layout if it is time. Waits for nothing.
 
         Args:
@@ -45,7 +41,7 @@ class LayoutReport:
         layout_records.store(optimizer.dht, optimizer.run_id, self._packed)
 
 
-def _layout(optimizer: "Optimizer") -> RunLayout:
+def _layout(optimizer: RunPeer) -> RunLayout:
     gradients, state = optimizer.grad_averager, optimizer.state_averager
     averagers = [layout_of(state, "state", optimizer.average_state_every)]
     if gradients is not None and gradients.averages_once:

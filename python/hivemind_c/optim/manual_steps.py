@@ -6,32 +6,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Optional
 
 from _hivemind_c import HivemindError
 
 from hivemind_c._log import wait_at_end
-
-if TYPE_CHECKING:
-    from hivemind_c.averaging.control import Gathered, StepControl
-    from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.averaging.control import Gathered, StepControl
+from hivemind_c.optim.state_parts import _StateParts
 
 logger = logging.getLogger("hivemind_c.optim")
 LEAP = 1 << 16  #: epochs ahead that are believed: a scheduler is stepped through them
 
 
-class ManualSteps:
+class ManualSteps(_StateParts):
     """The part of TrainingStateAverager for programs that have no Optimizer."""
 
     _late_step = False  # what is in the background steps the optimizer, too
 
     @property
-    def averaging_in_progress(self: "TrainingStateAverager") -> bool:
+    def averaging_in_progress(self) -> bool:
         """True while an earlier call of step() works in the background."""
         return self.background.busy
 
     def step(  # type: ignore[override]
-        self: "TrainingStateAverager",
+        self,
         wait_for_delayed_updates: Optional[bool] = None,
         apply_delayed_updates: bool = True,
         increment_epoch: bool = False,
@@ -40,12 +38,12 @@ class ManualSteps:
         delay_optimizer_step: bool = False,
         averaging_round: bool = False,
         delay_averaging: Optional[bool] = None,
-        averaging_control: Optional["StepControl"] = None,
+        averaging_control: Optional[StepControl] = None,
         wait_for_trigger: Optional[Callable[[], Any]] = None,
         grad_scaler: Any = None,
         set_to_none: bool = True,
         averaging_opts: Optional[Dict[str, Any]] = None,
-    ) -> Optional["Gathered"]:
+    ) -> Optional[Gathered]:
         """Does the requested actions in the order of its arguments.
 
         Returns {peer_id: value} of the members of an averaging. None means that there was none, that it is delayed, or
@@ -126,7 +124,7 @@ class ManualSteps:
         return None
 
     def _check_step(
-        self: "TrainingStateAverager",
+        self,
         steps: bool,
         late_step: bool,
         averages: bool,
@@ -174,7 +172,7 @@ class ManualSteps:
         if steps and self.auxiliary:
             raise ValueError("an auxiliary peer trains nothing: leave optimizer_step out")
 
-    def _take_over(self: "TrainingStateAverager", wait: bool, apply: bool) -> None:
+    def _take_over(self, wait: bool, apply: bool) -> None:
         if wait and not apply:
             self.background.settle()
         elif apply:
@@ -182,17 +180,17 @@ class ManualSteps:
 
     # ---- the optimizer ----
 
-    def _lend_gradients(self: "TrainingStateAverager") -> None:
+    def _lend_gradients(self) -> None:
         if not self.custom_gradients:
             self.parameters.lend_gradients()
 
-    def _step_with(self: "TrainingStateAverager", trigger: Optional[Callable[[], Any]], grad_scaler: Any) -> None:
+    def _step_with(self, trigger: Optional[Callable[[], Any]], grad_scaler: Any) -> None:
         if trigger is not None:
             trigger()
         self._lend_gradients()
         self.step_optimizer(grad_scaler)
 
-    def _forget_gradients(self: "TrainingStateAverager", late: bool, to_none: bool) -> None:
+    def _forget_gradients(self, late: bool, to_none: bool) -> None:
         for parameter in self.parameters.model:
             if to_none:
                 parameter.grad = None
@@ -201,7 +199,7 @@ class ManualSteps:
         if not late:
             self.optimizer.zero_grad(set_to_none=to_none)
 
-    def _passed(self: "TrainingStateAverager", epoch: bool, stepped: bool) -> None:
+    def _passed(self, epoch: bool, stepped: bool) -> None:
         if epoch:
             self.step_scheduler()
         if stepped:
@@ -211,7 +209,7 @@ class ManualSteps:
 
     # ---- averaging ----
 
-    def _made_ready(self: "TrainingStateAverager", control: "StepControl") -> bool:
+    def _made_ready(self, control: StepControl) -> bool:
         """Takes what is to be averaged. False: there is nothing yet, and nobody need wait for it."""
         if self.auxiliary or self.load_state_into_averager_():
             return True
@@ -223,14 +221,14 @@ class ManualSteps:
         control.cancel()
         return False
 
-    def _average(self: "TrainingStateAverager", control: "StepControl") -> Optional["Gathered"]:
+    def _average(self, control: StepControl) -> Optional[Gathered]:
         try:
             return self.average_loaded(control)
         except HivemindError as error:
             logger.warning("%s: averaging the state failed, so this peer keeps its own: %s", self.prefix, error)
             return None
 
-    def _average_now(self: "TrainingStateAverager", control: "StepControl") -> Optional["Gathered"]:
+    def _average_now(self, control: StepControl) -> Optional[Gathered]:
         if not self._made_ready(control):
             return None
         members = self._average(control)
@@ -238,9 +236,9 @@ class ManualSteps:
         return members
 
     def _in_background(
-        self: "TrainingStateAverager",
+        self,
         outcome: Dict[str, Any],
-        control: Optional["StepControl"],
+        control: Optional[StepControl],
         trigger: Optional[Callable[[], Any]],
         epoch: bool,
         zero_grad: bool,
@@ -263,7 +261,7 @@ class ManualSteps:
         ready = control is not None and (not self._late_step or self._made_ready(control))
         outcome["members"] = self._average(control) if ready else None
 
-    def _finish(self: "TrainingStateAverager", members: Optional["Gathered"], epoch: bool = False) -> None:
+    def _finish(self, members: Optional[Gathered], epoch: bool = False) -> None:
         """In the thread that trains: the model takes the outcome over. epoch: one has passed with it."""
         self.update_model()
         if members is not None and self.sync_epoch_when_averaging:
@@ -271,13 +269,13 @@ class ManualSteps:
         if members is not None or epoch:
             self._offer(averaged=members is not None)
 
-    def _offer(self: "TrainingStateAverager", averaged: bool) -> None:
+    def _offer(self, averaged: bool) -> None:
         """Joiners may have the last average, which its members hold alike; until there is one, what this peer has."""
         self.share_averages |= averaged
         if not self.auxiliary and averaged == self.share_averages:
             self.offers.begin_epoch(self.local_epoch)
 
-    def _reach(self: "TrainingStateAverager", epochs: Iterable[Any]) -> None:
+    def _reach(self, epochs: Iterable[Any]) -> None:
         """Enters the epoch that more than a third of the members have reached: one false claim moves nothing."""
         told = sorted(
             (epoch if type(epoch) is int and 0 <= epoch <= self.local_epoch + LEAP else 0 for epoch in epochs),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import Any, Callable, Dict
+
+import _hivemind_c
 
 from hivemind_c.optim.company import AloneError
-from hivemind_c.optim.progress_tracker import STANDINGS
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.driver import Driver, Order
-    from hivemind_c.optim.optimizer import Optimizer
+from hivemind_c.optim.epoch_work import EpochWork
+from hivemind_c.optim.hands import Hands
+from hivemind_c.optim.order import Order
+from hivemind_c.optim.reporter import Reporter
 
 logger = logging.getLogger("hivemind_c.optim")
 DISCARDED, CUT = 1, 2  #: kinds of lost samples that the log tells of
@@ -22,15 +23,17 @@ class Notices:
 
     Args:
         optimizer: The Optimizer.
-        driver: The Driver that hands the notices over.
+        reporter: Its Reporter.
+        machine: The machine that decides.
+        hands: Those that do what it decides.
     """
 
-    def __init__(self, optimizer: "Optimizer", driver: "Driver"):
-        self._optimizer, self._driver = optimizer, driver
+    def __init__(self, optimizer: EpochWork, reporter: Reporter, machine: _hivemind_c.Epoch, hands: Hands):
+        self._optimizer, self._reporter, self._machine, self._hands = optimizer, reporter, machine, hands
         self.has_met = False  #: it had averaged gradients with others before the latest round
         self._left = (0, False)  # the epoch from which it stepped aside, and whether the others made its step
         self._is_left_out = False
-        self._tell: Dict[str, Callable[["Order", int], None]] = {
+        self._tell: Dict[str, Callable[[Order, int], None]] = {
             "ALONE": self._alone,
             "COMPANY": self._company,
             "STOP": self._stop,
@@ -49,7 +52,7 @@ class Notices:
             "RESTS": self._rests,
         }
 
-    def tell(self, order: "Order", lane: int) -> None:
+    def tell(self, order: Order, lane: int) -> None:
         """Tells a notice.
 
         Args:
@@ -58,33 +61,14 @@ class Notices:
         """
         self._tell[order.what](order, lane)
 
-    def seen(self) -> Dict[str, Any]:
-        """The figures that decisions follow from, for the record."""
-        optimizer = self._optimizer
-        if not optimizer.record:
-            return {}
-        now = optimizer.tracker.figures()
-        return dict(
-            epoch=self._driver.machine.epoch,
-            state=self._driver.machine.state,
-            mark=optimizer.state_averager.lineage.mark,
-            swarm=now.epoch,
-            peers=now.peers,
-            clients=now.clients,
-            samples=int(now.samples),
-            mine=optimizer.local_samples,
-            eta=round(min(now.eta, 1e6), 3),
-            standing=STANDINGS[now.standing],
-        )
-
-    def lost(self, order: "Order", lane: int) -> None:
+    def lost(self, order: Order, lane: int) -> None:
         """Tells of samples that count for nothing.
 
         Args:
             order: The order.
             lane: The lane of the thread.
         """
-        optimizer, end = self._optimizer, self._driver.hands.end
+        optimizer, end = self._optimizer, self._hands.end
         if order.which:  # they were in flight
             end.samples = max(0, end.samples - order.samples)
             end.notes.lose(order.samples, order.what)
@@ -92,19 +76,19 @@ class Notices:
             optimizer.ledger.notes.lose(order.samples, order.what)
         epoch = end.epoch if order.which else order.epoch
         if order.number == DISCARDED:
-            optimizer.reporter.say_discarded(epoch, order.samples)
+            self._reporter.say_discarded(epoch, order.samples)
         elif order.number == CUT:
-            optimizer.reporter.say_cut(epoch, order.samples, optimizer.target_batch_size)
+            self._reporter.say_cut(epoch, order.samples, optimizer.target_batch_size)
 
     # ---- company ----
 
-    def _alone(self, order: "Order", lane: int) -> None:
+    def _alone(self, order: Order, lane: int) -> None:
         logger.warning("%s: it ends no epoch and keeps its samples until one comes (when_alone='wait')", self._lonely())
 
-    def _company(self, order: "Order", lane: int) -> None:
+    def _company(self, order: Order, lane: int) -> None:
         logger.warning("run %r has another trainer again: this peer trains on", self._optimizer.run_id)
 
-    def _stop(self, order: "Order", lane: int) -> None:
+    def _stop(self, order: Order, lane: int) -> None:
         raise AloneError(
             f"this peer stops: {self._lonely()}, and when_alone='stop'; start it again when others train, or give "
             "when_alone='wait' or 'train'"
@@ -114,15 +98,15 @@ class Notices:
         optimizer = self._optimizer
         return f"no other peer trains in run {optimizer.run_id!r} for {optimizer.dht.bootstrap_timeout:g} s"
 
-    def _silent(self, order: "Order", lane: int) -> None:
+    def _silent(self, order: Order, lane: int) -> None:
         logger.warning(
             "the swarm did not answer within 5 s: this peer starts alone and joins the others when it hears them"
         )
 
     # ---- an epoch's end ----
 
-    def _own_step(self, order: "Order", lane: int) -> None:
-        end = self._driver.hands.end
+    def _own_step(self, order: Order, lane: int) -> None:
+        end = self._hands.end
         if end.error is None:
             return  # it is a group of one
         own = (
@@ -134,8 +118,8 @@ class Notices:
             "swarm epoch %d: averaging gradients failed, so this peer %s: %s", end.epoch, own, end.error
         )
 
-    def _stays(self, order: "Order", lane: int) -> None:
-        end = self._driver.hands.end
+    def _stays(self, order: Order, lane: int) -> None:
+        end = self._hands.end
         own = "stays in this epoch, having no gradient of its own to step with"
         if end.error is None:
             logger.warning("swarm epoch %d: no peer averages with this one, so it %s", end.epoch, own)
@@ -144,24 +128,24 @@ class Notices:
         if self._optimizer.grad_averager is not None:
             self._optimizer.grad_averager.reset_accumulated_grads_()
 
-    def _no_step(self, order: "Order", lane: int) -> None:
+    def _no_step(self, order: Order, lane: int) -> None:
         logger.warning(
             "swarm epoch %d: skipping the step: this peer has no gradients of its own, and averaging gave none",
-            self._driver.hands.end.epoch,
+            self._hands.end.epoch,
         )
 
-    def _left_out(self, order: "Order", lane: int) -> None:
-        optimizer, end = self._optimizer, self._driver.hands.end
+    def _left_out(self, order: Order, lane: int) -> None:
+        optimizer, end = self._optimizer, self._hands.end
         logger.warning(
             "swarm epoch %d: the others made this step without this peer: it loads their state", end.epoch
         )
         end.outcome, self._is_left_out = "left out", True
-        optimizer.record("left_out", **self.seen())
+        optimizer.record("left_out", **optimizer.seen(self._machine))
         if lane:
             optimizer.ledger.settle(end)
 
-    def _wrong(self, order: "Order", lane: int) -> None:
-        epoch = self._driver.hands.end.epoch
+    def _wrong(self, order: Order, lane: int) -> None:
+        epoch = self._hands.end.epoch
         if self.has_met:
             logger.warning(
                 "swarm epoch %d: this peer's state is not the swarm's, because an averaging failed: it loads the "
@@ -173,15 +157,15 @@ class Notices:
                 "swarm epoch %d: this peer began with another model than the swarm: it loads the swarm's", epoch
             )
 
-    def _ended(self, order: "Order", lane: int) -> None:
-        optimizer, end = self._optimizer, self._driver.hands.end
+    def _ended(self, order: Order, lane: int) -> None:
+        optimizer, end = self._optimizer, self._hands.end
         if optimizer.grad_averager is not None:
             optimizer.grad_averager.reset_accumulated_grads_()
         self._record("ended", end)
         optimizer.has_ended(end)
 
-    def _settled(self, order: "Order", lane: int) -> None:
-        end = self._driver.hands.end
+    def _settled(self, order: Order, lane: int) -> None:
+        end = self._hands.end
         self._record("settled", end)
         self._optimizer.ledger.settle(end)
 
@@ -191,21 +175,21 @@ class Notices:
 
     # ---- aside, and back ----
 
-    def _enters(self, order: "Order", lane: int) -> None:
-        self._optimizer.record("enter", **self.seen())
+    def _enters(self, order: Order, lane: int) -> None:
+        self._optimizer.record("enter", **self._optimizer.seen(self._machine))
 
-    def _aside(self, order: "Order", lane: int) -> None:
+    def _aside(self, order: Order, lane: int) -> None:
         optimizer = self._optimizer
         self._left, self._is_left_out = (order.epoch, self._is_left_out), False
-        optimizer.record("aside", **self.seen())
+        optimizer.record("aside", **optimizer.seen(self._machine))
         logger.info(
             "this peer is in swarm epoch %d and the swarm in %d: it loads the swarm's state",
             order.epoch,
             optimizer.tracker.global_epoch,
         )
 
-    def _loaded(self, order: "Order", lane: int) -> None:
-        optimizer, hands, machine = self._optimizer, self._driver.hands, self._driver.machine
+    def _loaded(self, order: Order, lane: int) -> None:
+        optimizer, hands, machine = self._optimizer, self._hands, self._machine
         epoch, was_left_out = self._left
         if order.epoch != epoch:
             optimizer.ledger.caught_up(epoch, was_left_out)
@@ -220,10 +204,10 @@ class Notices:
                 machine.loads,
             )
 
-    def _rests(self, order: "Order", lane: int) -> None:
-        self._optimizer.record("load_failed", **self.seen())
+    def _rests(self, order: Order, lane: int) -> None:
+        self._optimizer.record("load_failed", **self._optimizer.seen(self._machine))
 
-    def _doubt(self, order: "Order", lane: int) -> None:
+    def _doubt(self, order: Order, lane: int) -> None:
         logger.warning(
             "peers claim epoch %d, and this peer could get no state of it: for %g s it does not count these peers, "
             "and continues in epoch %d",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Union
 
 import torch
 
 from hivemind_c import _notebook, _stderr
-from hivemind_c._record import Recorder
 from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht.options import limit
@@ -17,26 +16,22 @@ from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
 from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.driver import Driver
-from hivemind_c.optim.epoch_end import EpochEnd
-from hivemind_c.optim.epoch_ledger import EpochLedger, OnEpoch
-from hivemind_c.optim.epoch_record import EpochRecord
+from hivemind_c.optim.epoch_ledger import EpochLedger
+from hivemind_c.optim.epoch_record import EpochRecord, OnEpoch
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
-from hivemind_c.optim.plan_options import PlanOptions
 from hivemind_c.optim.reporter import MetricReports, Reporter
+from hivemind_c.optim.run_peer import GradHook
 from hivemind_c.optim.schedule import Schedule
-from hivemind_c.optim.setup import ConfigMismatchError
 from hivemind_c.optim.setup_watch import SetupWatch
 from hivemind_c.optim.torch_interface import TorchInterface, hooked_if_watched
 
 logger = logging.getLogger("hivemind_c.optim")
 
-GradHook = Callable[[List[torch.Tensor]], None]
 
-
-class Optimizer(TorchInterface, MetricReports, PlanOptions):
+class Optimizer(TorchInterface, MetricReports):
     """Trains one model with a swarm: steps when all peers together have gathered target_batch_size samples.
 
     Use it in place of the optimizer that it wraps: loss.backward(), step(), zero_grad().
@@ -129,7 +124,7 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
     ):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
-        self.batch_size_per_step = options.positive_int(batch_size_per_step, "batch_size_per_step", allow_none=True)
+        self.batch_size_per_step = options.step_size(batch_size_per_step)
         self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
         self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
@@ -180,7 +175,7 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         self.ledger, self.setups = EpochLedger(self), SetupWatch(self)
         self._local_samples, self._metric = 0, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
-        self.driver = Driver(self, when_alone)
+        self.driver = Driver(self, self.reporter, when_alone)
         self.state_averager.count_by(self.driver)
         self._init_as_torch()
         _notebook.made_here(self)
@@ -286,16 +281,8 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
     def join_swarm(self) -> None:
         """Compares this peer with the swarm that it has found. Raises ConfigMismatchError if it must not train."""
         self.check_setup()
-        self.record("join", **self.driver.notices.seen())
+        self.record("join", **self.seen(self.driver.machine))
         self.reporter.start()
-
-    def check_setup(self) -> None:
-        """Asks the peers of the run whether this one is set up like them. The first step() asks too.
-
-        Raises ConfigMismatchError if others are there and none is set up alike, unless config_mismatch is "warn".
-        """
-        self.setups.check()
-        self.setups.present()
 
     def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
         """Adds the batch up. False: an overflow, so it counts for nothing."""
@@ -324,11 +311,6 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, not {batch_size}")
         return batch_size
-
-    @property
-    def local_samples(self) -> int:
-        """Samples of this peer in this epoch."""
-        return self.grad_averager.local_samples_accumulated if self.grad_averager is not None else self._local_samples
 
     def skip_overflown_batch(self, grad_scaler: GradScaler) -> bool:
         """True if the gradients are finite. If they are not, they count for nothing.
@@ -364,59 +346,6 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         if self.grad_averager is not None:
             self.grad_averager.rescale_(factor)
 
-    def clip_averaged_gradients(self) -> Optional[torch.Tensor]:
-        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook.
-
-        Returns the norm before clipping, or None without max_grad_norm.
-        """
-        parameters, norm = [p for p in self.state_averager.parameters.main if p.grad is not None], None
-        if self.max_grad_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
-        if self.averaged_grad_hook is not None:
-            self.averaged_grad_hook(parameters)
-        return norm
-
-    # ---- what an epoch's end is made of ----
-
-    def take_local_gradients(self) -> None:
-        """Overridden where several processes are one peer (inside/lead.py): .grad becomes their mean gradient."""
-
-    def gather_sums(self) -> None:
-        """Overridden where several processes are one peer (inside/lead.py): their sums become this one's."""
-
-    def drop_sums(self) -> None:
-        """Forgets what this peer has summed up."""
-        if self.grad_averager is not None:
-            self.grad_averager.reset_accumulated_grads_()
-        self._local_samples = 0
-
-    def forget_count(self) -> None:
-        """With local updates: an epoch begins, whose batches are counted from none."""
-        self._local_samples = 0
-
-    def compare_setup(self) -> bool:
-        """Compares this peer's setup at the end of an epoch with what it was, and with that of the others.
-
-        Returns True if the group that was to average the state is of no use, because its members step differently.
-        Gradients were computed before the change, so their group remains.
-        """
-        changed = self.setups.renew()
-        try:
-            self.setups.check_again()
-        except ConfigMismatchError:
-            self.tracker.withdraw()
-            raise
-        return changed
-
-    def has_ended(self, end: EpochEnd) -> None:
-        """Takes the end of an epoch into the records; the late lane may still work on it.
-
-        Args:
-            end: The end.
-        """
-        self.forget_count()
-        self.ledger.end(end)
-
     def load_state_from_peers(
         self, wait: bool = True, timeout: Optional[float] = None, epoch_least: Optional[int] = None
     ) -> bool:
@@ -444,16 +373,6 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         return self.driver.machine.waits_for_company
 
     @property
-    def record(self) -> Recorder:
-        """Writes what this peer decides, if HIVEMIND_RECORD names a folder."""
-        return self.state_averager.record
-
-    @property
-    def local_epoch(self) -> int:
-        """The epoch of this peer."""
-        return self.state_averager.local_epoch
-
-    @property
     def last_epoch(self) -> Optional[EpochRecord]:
         """The EpochRecord of the latest epoch that is complete, or None."""
         return self.ledger.last
@@ -472,20 +391,6 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
     def scheduled_state(self) -> Any:
         """The control of the state averaging for which a group is looked for, or None."""
         return self.driver.controls[1]
-
-    @property
-    def status_loglevel(self) -> int:
-        """Level of lines about progress: INFO with verbose, else DEBUG."""
-        return logging.INFO if self.verbose else logging.DEBUG
-
-    def say(self, text: str, *args: Any) -> None:
-        """Logs a line about progress at status_loglevel.
-
-        Args:
-            text: Format of the line.
-            *args: Values for the format.
-        """
-        logger.log(self.status_loglevel, text, *args)
 
     # ---- its end ----
 

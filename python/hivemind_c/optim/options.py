@@ -14,9 +14,7 @@ from hivemind_c.compression import CompressionBase
 from hivemind_c.optim.names import run_name  # noqa: F401  of Optimizer
 
 
-def positive_int(value: Any, name: str, allow_none: bool = False) -> Optional[int]:
-    if value is None and allow_none:
-        return None
+def positive_int(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         try:
             as_int = int(value)
@@ -30,9 +28,13 @@ def positive_int(value: Any, name: str, allow_none: bool = False) -> Optional[in
     return value
 
 
-def seconds(value: Any, name: str, allow_none: bool = False, default: Optional[float] = None) -> Optional[float]:
+def step_size(value: Any) -> Optional[int]:
+    return None if value is None else positive_int(value, "batch_size_per_step")
+
+
+def seconds(value: Any, name: str, default: Optional[float] = None) -> float:
     """value, or for None the default if there is one."""
-    if value is None and (allow_none or default is not None):
+    if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")

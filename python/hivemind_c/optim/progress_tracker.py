@@ -221,11 +221,11 @@ class ProgressTracker:
             samples_accumulated: Its samples in that epoch.
             update_global_samples: Accepted without effect: global_progress counts them at once.
         """
-        self._started().report(local_epoch, samples_accumulated)
+        self.core.report(local_epoch, samples_accumulated)
 
     def withdraw(self) -> None:
         """Takes this contributor out of the count until it reports again."""
-        self._started().withdraw()
+        self.core.withdraw()
 
     def update_epoch(self, new_epoch: Optional[int] = None) -> int:
         """Begins an epoch without samples, and returns its number.
@@ -235,13 +235,13 @@ class ProgressTracker:
         """
         if new_epoch is None:
             new_epoch = self.figures().local_epoch + 1
-        self._started().report(new_epoch, 0)
+        self.core.report(new_epoch, 0)
         return new_epoch
 
     @contextmanager
     def pause_updates(self) -> Iterator[None]:
         """A context whose time is not counted in the speed, for example that of an averaging."""
-        self._started().pause(True)
+        self.core.pause(True)
         try:
             yield
         finally:
@@ -265,7 +265,7 @@ class ProgressTracker:
 
     def figures(self) -> Figures:
         """Returns all values at once. The properties are taken from them."""
-        return _named(self._started().read())
+        return _named(self.core.read())
 
     @property
     def global_progress(self) -> GlobalTrainingProgress:
@@ -310,11 +310,11 @@ class ProgressTracker:
     @property
     def fetched_global_progress_this_epoch(self) -> _Fetched:
         """An event that is set once an answer of the swarm came in this epoch."""
-        return _Fetched(self._started())
+        return _Fetched(self.core)
 
     def fetch_global_progress(self) -> None:
         """Asks the swarm at once. fetched_global_progress_this_epoch shows when an answer came."""
-        self._started().refresh()
+        self.core.refresh()
 
     # ---- life ----
 
@@ -331,6 +331,15 @@ class ProgressTracker:
         if self._progress is not None:
             self._progress.close()
 
+    @property
+    def core(self) -> _hivemind_c.Progress:
+        """The tracker in C. Raises HivemindError before run_in_background()."""
+        if self._progress is None:
+            raise _hivemind_c.HivemindError(
+                "cannot use this tracker: it has not been started; call run_in_background()"
+            )
+        return self._progress
+
     def __enter__(self) -> "ProgressTracker":
         return self
 
@@ -339,13 +348,6 @@ class ProgressTracker:
 
     def __repr__(self) -> str:
         return f"<hivemind_c.ProgressTracker of {self.prefix!r}>"
-
-    def _started(self) -> _hivemind_c.Progress:
-        if self._progress is None:
-            raise _hivemind_c.HivemindError(
-                "cannot use this tracker: it has not been started; call run_in_background()"
-            )
-        return self._progress
 
 
 def __getattr__(name: str) -> object:

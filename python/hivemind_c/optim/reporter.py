@@ -12,7 +12,7 @@ import os
 import platform
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Deque, List, Optional, Tuple
+from typing import Any, Deque, List, Optional, Tuple
 
 import _hivemind_c
 
@@ -21,11 +21,9 @@ from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import ERRORS_MAX, LEAST_S, News, key_of, period_s, subkey_of, write_news
 from hivemind_c.dht.values import pack
 from hivemind_c.optim.epoch_record import finite
+from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.layout_report import LayoutReport
 from hivemind_c.optim.reach_check import ReachCheck
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -40,7 +38,7 @@ class Reporter:
         optimizer: The Optimizer. It is not kept alive by this object.
     """
 
-    def __init__(self, optimizer: "Optimizer"):
+    def __init__(self, optimizer: EpochWork):
         # its thread keeps no optimizer in the swarm that the program has dropped
         self._optimizer = weakref.ref(optimizer)
         self._ended = threading.Event()
@@ -160,7 +158,7 @@ class Reporter:
                 logger.debug("this peer's news were not told: %s", error)
             optimizer = None
 
-    def _store(self, optimizer: "Optimizer", news: News) -> Any:
+    def _store(self, optimizer: EpochWork, news: News) -> Any:
         dht, run_id = optimizer.dht, optimizer.run_id
         key, subkey = key_of(run_id, dht.peer_id).encode(), pack(subkey_of(dht.peer_id))
         return dht._node._started().dht_store(key, subkey, write_news(news), math.ceil(news.lease * 1000))
@@ -191,7 +189,7 @@ class Reporter:
             rounds=self._rounds,
             failures=self._failures,
             errors=tuple(self._errors),
-            last=last and tuple(map(finite, last.numbers().values())),
+            last=None if last is None else tuple(map(finite, last.numbers().values())),
             troubles=troubles,
             setup=optimizer.setups.published,
             joined=optimizer.setups.joined,
@@ -210,11 +208,10 @@ class Reporter:
         return self._loss
 
 
-class MetricReports:
+class MetricReports(EpochWork):
     """The part of Optimizer that takes losses and metrics from the program."""
 
     reporter: Reporter
-    _metric: List[Any]
 
     def report_loss(self, value: Any) -> None:
         """Reports the loss of this batch to hivemind-monitor. It waits for nothing.
@@ -225,16 +222,3 @@ class MetricReports:
             value: Tensor or number.
         """
         self.reporter.add_loss(value)
-
-    def report_metric(self, value: Any) -> None:
-        """Reports a metric of this step to ReduceLROnPlateau, which uses the mean over the epoch and the swarm.
-
-        Args:
-            value: Tensor or number.
-        """
-        self._metric.append(value.detach() if hasattr(value, "detach") else value)
-
-    def take_metric(self) -> Optional[float]:
-        """Returns the mean of the metrics since the last call, or None."""
-        values, self._metric = self._metric, []
-        return sum(float(value) for value in values) / len(values) if values else None

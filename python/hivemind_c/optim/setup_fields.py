@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import types
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Set, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 import torch
 
+from hivemind_c.optim.run_peer import RunPeer
 from hivemind_c.optim.setup import RunSetup, run_setup
 from hivemind_c.optim.statistics import HOW, is_plain
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
 
 FORMAT = 2  #: grows when what is compared changes, or marks of replicas are made otherwise (2: by SHA-256)
 #: of parameter groups: learning rates, and what schedulers keep there
@@ -26,7 +24,7 @@ OWN_NAMES = {"params", "param_names", "name", "swarm"}  #: of a group that say n
 Pair = Tuple[str, Any]
 
 
-def setup_of(optimizer: "Optimizer") -> RunSetup:
+def setup_of(optimizer: RunPeer) -> RunSetup:
     """Returns the setup of an Optimizer as it is now.
 
     Args:
@@ -35,7 +33,7 @@ def setup_of(optimizer: "Optimizer") -> RunSetup:
     return run_setup(_pairs(optimizer))
 
 
-def _pairs(o: "Optimizer") -> Iterator[Pair]:
+def _pairs(o: RunPeer) -> Iterator[Pair]:
     state, schedule = o.state_averager, o.schedule
     yield "setup", FORMAT
     yield "target_batch_size", o.target_batch_size
@@ -80,7 +78,7 @@ def options_of(groups: List[Dict[str, Any]], but: Set[str]) -> Iterator[Pair]:
         yield name, values[0] if len(set(values)) == 1 else f"{', '.join(values)} in {len(values)} groups"
 
 
-def option_names(optimizer: "Optimizer") -> Set[str]:
+def option_names(optimizer: RunPeer) -> Set[str]:
     """Returns the fields of an Optimizer's setup that are options of parameter groups.
 
     Args:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Set
+from typing import Any, Dict, NamedTuple, Optional, Set
 
 from _hivemind_c import HivemindError
 
 from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import ask, key_of, keys, read_all
+from hivemind_c.optim.run_peer import RunPeer
 from hivemind_c.optim.setup import (
     ConfigMismatchError,
     RunSetup,
@@ -20,9 +21,6 @@ from hivemind_c.optim.setup import (
     parse_setup,
 )
 from hivemind_c.optim.setup_fields import option_names, setup_of
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.optimizer import Optimizer
 
 logger = logging.getLogger("hivemind_c.optim")
 ASK_S = 5.0  #: for the answers of the DHT
@@ -85,7 +83,7 @@ class SetupWatch:
         optimizer: The Optimizer, whose averagers exist.
     """
 
-    def __init__(self, optimizer: "Optimizer"):
+    def __init__(self, optimizer: RunPeer):
         self._optimizer, self.warns_only = optimizer, optimizer.config_mismatch == "warn"
         self.own = self._first = setup_of(optimizer)
         self._adopted: Optional[RunSetup] = None  # the run's, presented in place of this peer's own

@@ -18,7 +18,7 @@ from hivemind_c.optim.background import Background
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.buffers import Buffers, infos_of
 from hivemind_c.optim.checkpoints import Checkpoints
-from hivemind_c.optim.epoch_counter import EpochCounter, OwnEpoch
+from hivemind_c.optim.epoch_counter import OwnEpoch
 from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
 from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
 from hivemind_c.optim.lineage import Lineage
@@ -46,7 +46,7 @@ Parameters = Iterable[torch.Tensor]
 ParamGroups = Iterable[Dict[str, Any]]
 
 
-class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, EpochCounter, StateLoading, DecentralizedAverager):
+class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading):
     """Steps optimizer and scheduler, averages their state with other peers, and shares it with joining peers.
 
     An Optimizer has one. A program that has no Optimizer calls step() itself.

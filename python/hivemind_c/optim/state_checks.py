@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import Any, Sequence
 
 from hivemind_c.averaging.state_exchange import PART_ALIGN, check_as_finite, check_finite
 from hivemind_c.optim.statistics import state_bytes_most
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.optim.state_parts import _StateParts
 
 
-class StateChecks:
+class StateChecks(_StateParts):
     """The part of TrainingStateAverager that refuses states of no use, before anything of this peer has changed."""
 
-    def _state_size_max(self: "TrainingStateAverager") -> int:
+    def _state_size_max(self) -> int:
         """Most bytes of a state of this model. 0: not known."""
         main, extra = self.parameters.main, self.extra_tensors
         taken = sum(t.numel() * max(t.element_size(), 4) + PART_ALIGN for t in (*main, *extra))
@@ -22,7 +20,7 @@ class StateChecks:
         buffers = max(2 * self.buffers.bytes_in_state(PART_ALIGN), taken // 4)  # the donor may have others
         return taken + remembered + buffers if remembered else 0
 
-    def _check_state(self: "TrainingStateAverager", metadata: Any, tensors: Sequence[Any]) -> None:
+    def _check_state(self, metadata: Any, tensors: Sequence[Any]) -> None:
         tensors, _ = self.buffers.split(metadata, tensors)
         main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
         n = len(main)

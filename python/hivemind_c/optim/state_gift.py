@@ -5,10 +5,9 @@ The rules are the core's (csrc/core/state/giver.h).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
-if TYPE_CHECKING:
-    from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.averaging import DecentralizedAverager
 
 
 class Meeting(NamedTuple):
@@ -59,7 +58,7 @@ class StateGift:
         is_asked = asked is not None and asked.done() and asked.exception(0) is None
         return is_asked and epoch >= asked.result(0)
 
-    def give(self, averager: "TrainingStateAverager", epoch: int, made: Any) -> None:
+    def give(self, averager: DecentralizedAverager, epoch: int, made: Any) -> None:
         """Gives a copy of the state to the hub that waits for it, in the background.
 
         Args:
@@ -69,7 +68,7 @@ class StateGift:
         """
         meeting, self._meeting = self._meeting, None
         expected = (tuple(meeting.hubs), meeting.ticket) if meeting is not None else ()
-        averager._give_state(self._dht._node._started(), epoch, made, *expected)
+        averager.give_state(self._dht._node._started(), epoch, made, *expected)
         if meeting is None:
             self._asked = None
             self.look()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from hivemind_c.averaging import DecentralizedAverager
-
-if TYPE_CHECKING:
-    from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.optim.state_parts import _StateParts
 
 logger = logging.getLogger("hivemind_c.optim")
 
 
-class StateLoading:
+class StateLoading(_StateParts):
     """The part of TrainingStateAverager that loads the swarm's state."""
 
     def load_state_from_peers(  # type: ignore[override]
-        self: "TrainingStateAverager", wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
+        self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
     ) -> bool:
         """Replaces the state by the one that a majority of the swarm offers. False: there is none, and nothing changed.
 
@@ -46,7 +44,7 @@ class StateLoading:
             )
 
     def fetch_state(
-        self: "TrainingStateAverager", timeout: Optional[float], epoch_least: int
+        self, timeout: Optional[float], epoch_least: int
     ) -> Optional[Tuple[Dict[str, Any], List[Any]]]:
         """Downloads the state that a majority of the swarm offers, and changes nothing. None: there is none.
 
@@ -56,7 +54,7 @@ class StateLoading:
         """
         return DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)
 
-    def take_over_state(self: "TrainingStateAverager", loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
+    def take_over_state(self, loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
         """Replaces the state by one that was downloaded. False: it was nothing, or does not fit; nothing has changed.
 
         Args:

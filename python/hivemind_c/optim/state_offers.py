@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
 from _hivemind_c import HivemindError
 
-if TYPE_CHECKING:
-    from hivemind_c.optim.state_gift import StateGift
-    from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.optim.state_gift import StateGift
 
 logger = logging.getLogger("hivemind_c.optim")
 LEAST_PERIOD = 0.25  #: seconds between two offers at least
@@ -31,11 +30,11 @@ class StateOffers:
         averager: The averager of the state.
     """
 
-    def __init__(self, averager: "TrainingStateAverager"):
+    def __init__(self, averager: DecentralizedAverager):
         self._averager = averager
         self._last: Optional[float] = None  # when the latest epoch was settled
         self._epoch_s = self._cost_s = 0.0  # what an epoch takes; what a copy costs
-        self.gift: Optional["StateGift"] = None  #: of a peer that nobody can dial
+        self.gift: Optional[StateGift] = None  #: of a peer that nobody can dial
         #: called with the setup of a state before it is taken over; raises if this peer must not take it
         self.check_setup: Callable[[Any], None] = lambda packed: None
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List
 
 import torch
 from torch.optim import optimizer as torchs
 
-if TYPE_CHECKING:
-    from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.optim.run_peer import RunPeer
 
 
 def hooked_if_watched(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,16 +36,11 @@ def hooked_if_watched(step: Callable[..., Any]) -> Callable[..., Any]:
     return quick
 
 
-class TorchInterface(torch.optim.Optimizer):
+class TorchInterface(RunPeer, torch.optim.Optimizer):
     """The part of Optimizer that makes it an optimizer of torch."""
 
-    state_averager: "TrainingStateAverager"
-    grad_averager: Any
-    tracker: Any
     driver: Any
     ledger: Any
-    reuse_grad_buffers: bool
-    run_id: str
 
     def _init_as_torch(self) -> None:
         """In place of torch's __init__, whose groups are the inner optimizer's here."""

@@ -276,7 +276,7 @@ def test_joiner_refuses_a_state_that_is_nan_or_too_large(peer, dhts, caplog):
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, optimizer="adamw")
     old = [peer(1, **run), peer(3, **run)]
     train_together(old, 2)
-    old[1].optimizer.state_averager._stop_sharing()
+    old[1].optimizer.state_averager.withdraw_state()
     averager = old[0].optimizer.state_averager
     averager.share_state(2)
     metadata, tensors, _ = averager.get_current_state()
@@ -324,7 +324,7 @@ def test_lone_trainer_refuses_a_useless_state_and_trains_on(peer, dhts, useless,
         train_until([one], lambda: one.optimizer.local_epoch >= 2)
     assert any("refusing the state of epoch 1000000" in line for line in caplog.messages)
     with pytest.raises(hivemind.HivemindError):  # it is not tried again
-        one.optimizer.state_averager._shared().look(3.0, epoch_least=10**6)
+        one.optimizer.state_averager.look_for_state(3.0, epoch_least=10**6)
     stranger.withdraw()
     liar.shutdown()
 
@@ -438,7 +438,7 @@ def test_failed_load_drops_the_sums_and_keeps_all_else(peer, offload):
     )
     one.train(2)
     settle(one.optimizer)
-    one.optimizer.state_averager._stop_sharing()
+    one.optimizer.state_averager.withdraw_state()
     before, memory = flat(one.model), one.optimizer.state_dict()
     counts_a_little(one)
     assert one.optimizer.local_samples == 1
