@@ -130,7 +130,8 @@ void hv_average_close(hv_average *self, void (*closed)(void *arg), void *arg);
 hv_status hv_average_start(hv_average *self, hv_average_step *step, hv_error *err);
 /* Lets a step with require_trigger begin its all-reduce. Does nothing if the step is not under way. */
 void hv_average_trigger(hv_average *self, hv_average_step *step);
-/* Ends a step that has no group yet, because nobody is left who could come: HV_CANCELLED. 0: it has a group, or is not under way. */
+/* Ends a step that has no group yet, because nobody is left who could come: HV_CANCELLED. 0: it has a group, or is not under way.
+ */
 int hv_average_give_up(hv_average *self, hv_average_step *step);
 /* Changes a step's weight. HV_STATE: its all-reduce has begun. */
 hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float weight);
