@@ -119,7 +119,7 @@ class ProgressTracker:
     Args:
         dht: A DHT that runs.
         prefix: Name of the run.
-        target_batch_size: Samples from all peers for one epoch.
+        target_batch_size: Samples from all peers for one swarm epoch.
         client_mode: Report that this peer only dials out. None: as the DHT.
         min_refresh_period: Least seconds between two questions to the swarm.
         max_refresh_period: Most seconds between two questions to the swarm.
@@ -127,11 +127,11 @@ class ProgressTracker:
         expected_drift_peers: Number of peers that may join before the next question.
         expected_drift_rate: The same as a fraction of all peers. The larger number applies.
         performance_ema_alpha: Weight of the newest measurement in the moving average of the speed, from 0 to 1.
-        metadata_expiration: Lease of this peer's record in seconds. Silent peers count for 3 max_refresh_period.
+        metadata_expiration: Lease of this peer's record in seconds. Silent peers count for 3 x max_refresh_period.
         private_key: Accepted without effect: reports are signed with the key of the node.
         matchmaking_time: Seconds before the target at which should_begin_matchmaking becomes true.
         batch_size_lead: Samples before the target at which should_begin_matchmaking becomes true.
-        fast: Limit on the claim of one peer, as a multiple of the value that all but a third of the peers stay below.
+        fast: Most that one peer's figures count for, in multiples of the largest figure below the highest third.
         status_loglevel: Accepted without effect.
         daemon: Accepted without effect.
         start: Start at once. False: run_in_background() starts it.
