@@ -235,7 +235,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def last_epoch(self) -> Optional[EpochRecord]:
-        """The EpochRecord of the latest global epoch that is complete, or None. It stays after fit."""
+        """The EpochRecord of the latest swarm epoch that is complete, or None. It stays after fit."""
         return self._last_record
 
     # ---- a run's beginning ----

@@ -203,7 +203,7 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         batch_size: Optional[int] = None,
         grad_scaler: Optional[GradScaler] = None,
     ) -> Any:
-        """Counts a batch, and ends the epoch if the swarm has enough samples. Returns the loss of the closure.
+        """Counts a batch, and ends the swarm epoch if the swarm has enough samples. Returns the loss of the closure.
 
         Raises errors of background work since the last call, and HivemindPermissionError if the swarm does not admit
         this peer any more.
@@ -327,7 +327,7 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
 
     @property
     def local_samples(self) -> int:
-        """Samples of this peer in this epoch."""
+        """Samples of this peer in this swarm epoch."""
         return self.grad_averager.local_samples_accumulated if self.grad_averager is not None else self._local_samples
 
     def skip_overflown_batch(self, grad_scaler: GradScaler) -> bool:
@@ -391,11 +391,11 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         self._local_samples = 0
 
     def forget_count(self) -> None:
-        """With local updates: an epoch begins, whose batches are counted from none."""
+        """With local updates: a swarm epoch begins, whose batches are counted from none."""
         self._local_samples = 0
 
     def compare_setup(self) -> bool:
-        """Compares this peer's setup at the end of an epoch with what it was, and with that of the others.
+        """Compares this peer's setup at the end of a swarm epoch with what it was, and with that of the others.
 
         Returns True if the group that was to average the state is of no use, because its members step differently.
         Gradients were computed before the change, so their group remains.
@@ -409,7 +409,7 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
         return changed
 
     def has_ended(self, end: EpochEnd) -> None:
-        """Takes the end of an epoch into the records; the late lane may still work on it.
+        """Takes the end of a swarm epoch into the records; the late lane may still work on it.
 
         Args:
             end: The end.
@@ -450,12 +450,12 @@ class Optimizer(TorchInterface, MetricReports, PlanOptions):
 
     @property
     def local_epoch(self) -> int:
-        """The epoch of this peer."""
+        """The swarm epoch of this peer."""
         return self.state_averager.local_epoch
 
     @property
     def last_epoch(self) -> Optional[EpochRecord]:
-        """The EpochRecord of the latest epoch that is complete, or None."""
+        """The EpochRecord of the latest swarm epoch that is complete, or None."""
         return self.ledger.last
 
     @property

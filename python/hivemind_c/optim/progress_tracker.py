@@ -218,7 +218,7 @@ class ProgressTracker:
 
         Args:
             local_epoch: Epoch of this contributor.
-            samples_accumulated: Its samples in that epoch.
+            samples_accumulated: Its samples in that swarm epoch.
             update_global_samples: Accepted without effect: global_progress counts them at once.
         """
         self._started().report(local_epoch, samples_accumulated)
@@ -228,10 +228,10 @@ class ProgressTracker:
         self._started().withdraw()
 
     def update_epoch(self, new_epoch: Optional[int] = None) -> int:
-        """Begins an epoch without samples, and returns its number.
+        """Begins a swarm epoch without samples, and returns its number.
 
         Args:
-            new_epoch: Number of the epoch. None: the next one.
+            new_epoch: Number of the swarm epoch. None: the next one.
         """
         if new_epoch is None:
             new_epoch = self.figures().local_epoch + 1
@@ -304,12 +304,12 @@ class ProgressTracker:
 
     @property
     def standing(self) -> str:
-        """ "in step", "late" by one epoch (whose step may still run), "behind" by more, or "ahead"."""
+        """ "in step", "late" by one swarm epoch (whose step may still run), "behind" by more, or "ahead"."""
         return STANDINGS[self.figures().standing]
 
     @property
     def fetched_global_progress_this_epoch(self) -> _Fetched:
-        """An event that is set once an answer of the swarm came in this epoch."""
+        """An event that is set once an answer of the swarm came in this swarm epoch."""
         return _Fetched(self._started())
 
     def fetch_global_progress(self) -> None:

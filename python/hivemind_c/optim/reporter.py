@@ -227,7 +227,7 @@ class MetricReports:
         self.reporter.add_loss(value)
 
     def report_metric(self, value: Any) -> None:
-        """Reports a metric of this step to ReduceLROnPlateau, which uses the mean over the epoch and the swarm.
+        """Reports a metric of this step to ReduceLROnPlateau, which uses the mean over the swarm epoch and the swarm.
 
         Args:
             value: Tensor or number.
