@@ -108,7 +108,8 @@ def test_command_line_takes_the_devices(start, devices):
     words = f"--trainer.max_epochs 2 --trainer.devices {devices} --trainer.accelerator cpu --trainer.logger false"
     running = start(f"python train.py {options} {words}", text=CLI.format(tests=str(ROOT / "tests/py")))
     assert running.wait(240) == 0, running.said()
-    assert all(line in running.said() for line in ("rank 0 of 2: swarm epoch 4", "rank 1 of 2: swarm epoch 4")), running.said()
+    said = running.said()
+    assert all(line in said for line in ("rank 0 of 2: swarm epoch 4", "rank 1 of 2: swarm epoch 4")), said
 
 
 @pytest.mark.parametrize("command", COMMANDS)
