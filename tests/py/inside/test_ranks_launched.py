@@ -29,7 +29,8 @@ made = LightningCLI(
     type(trainers.small()), trainers.lightning().LightningDataModule, run=False, save_config_callback=None
 )
 made.trainer.fit(made.model, trainers.data())
-print(f"rank {{made.trainer.global_rank}} of {{made.trainer.world_size}}: swarm epoch {{made.trainer.strategy.global_epoch}}")
+strategy = made.trainer.strategy
+print(f"rank {{made.trainer.global_rank}} of {{made.trainer.world_size}}: swarm epoch {{strategy.global_epoch}}")
 """
 LINES = "rank 0 of 2: swarm epoch 8", "rank 1 of 2: swarm epoch 8"
 
