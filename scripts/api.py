@@ -40,7 +40,7 @@ RANGES: Dict[str, Dict[str, str]] = {
         "checkpoints": '"own", "elected"',
         "config_mismatch": '"error", "warn"',
         "when_alone": '"train", "wait", "stop"',
-        "declare_state_period": "s; 0: 30",
+        "declare_state_period": WEEK,
         "default_refresh_period": "s, 0 or more",
         "expected_drift_peers": "peers; below 0: 3",
         "expected_drift_rate": "share of the peers; below 0: 0.2",

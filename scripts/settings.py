@@ -152,7 +152,8 @@ def choose(parameters: float, mbit: float) -> Settings:
     if 2 * download_s > 600:
         options["load_state_timeout"] = str(100 * math.ceil(2 * download_s / 100))
     averaged = gradients_s + state_s / every
-    return Settings(mode, options, gradients_s, state_s, max(30, averaged if more else 10 * averaged))
+    joined_s = download_s * (2 + MOMENTS) / STATE if "load_state_compression" in options else download_s
+    return Settings(mode, options, gradients_s, state_s, max(30, joined_s, averaged if more else 10 * averaged))
 
 
 def all_chosen() -> "List[tuple]":

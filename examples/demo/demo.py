@@ -110,9 +110,9 @@ class Stage:
             told = f"{peers} peer{'s' if peers > 1 else ' '}"
             bar = "█" * round(12 * min(event["loss"], 2.5))
             change = "  ← one more" if peers > before else "  ← one less" if peers < before else ""
-            self.say(who, f"epoch {event['epoch']:>3}  {told}  loss {event['loss']:.3f}  {bar}{paint(change, 'bold')}")
+            self.say(who, f"swarm epoch {event['epoch']:>3}  {told}  loss {event['loss']:.3f}  {bar}{paint(change, 'bold')}")
             if len(set(self.weights[event["epoch"]].values())) > 1:
-                self.say(who, paint("other weights than the others after this epoch", "bad"))
+                self.say(who, paint("other weights than the others after this swarm epoch", "bad"))
 
     def epoch(self, name):
         return self.latest.get(name, {}).get("epoch", 0)
@@ -171,7 +171,7 @@ def act(stage):
     loss = stage.latest["amber"]["loss"]
     if not loss < first:
         raise Failure(f"the loss did not fall: {first:.3f} at first, {loss:.3f} in the end")
-    stage.say("", f"loss {first:.3f} → {loss:.3f}; after epoch {last} the survivors' weights are equal to the bit: {stage.weights[last]['amber']}")
+    stage.say("", f"loss {first:.3f} → {loss:.3f}; after swarm epoch {last} the survivors' weights are equal to the bit: {stage.weights[last]['amber']}")
 
 
 def main(stage, act):

@@ -73,7 +73,7 @@ class Homes(Stage):
             if line["what"] == "load_failed" or line["what"] == "end" and line["alone"] and line["peers"] > 1:
                 raise Failure(f"trainer {line['peer']} recorded: {records.cell(line)}")
         loads = sum(line["what"] == "loaded" for line in lines)
-        self.say("", f"one replica since epoch {first + 1}; {loads} loads, and each found a state")
+        self.say("", f"one replica since swarm epoch {first + 1}; {loads} loads, and each found a state")
 
     def end(self):
         """Ends the trainers, then the hub."""
@@ -105,7 +105,7 @@ def act(stage):
     if not loss < first:
         raise Failure(f"the loss did not fall: {first:.3f} at first, {loss:.3f} in the end")
     weights = stage.weights[last][left[0]]
-    stage.say("", f"loss {first:.3f} → {loss:.3f}; after epoch {last} the {len(left)} survivors are equal to the bit: {weights}")
+    stage.say("", f"loss {first:.3f} → {loss:.3f}; after swarm epoch {last} the {len(left)} survivors are equal to the bit: {weights}")
     stage.judge()
 
 

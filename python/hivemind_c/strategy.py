@@ -51,26 +51,26 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     docs/reference/strategy.md describes checkpoints, schedulers and the rest.
 
     Args:
-        target_batch_size: Samples from all peers for one step of the optimizer.
+        target_batch_size: Samples from all peers for one step of the optimizer: a swarm epoch.
         run_id: Name of the run; all its peers give the same name.
         batch_size: Samples in one batch of this peer. None: counted in each batch.
-        delay_state_averaging: Average parameters in the background while training continues.
+        delay_state_averaging: Average parameters in the background, so that training does not pause for it.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
         delay_grad_averaging: Average gradients in the background. They are applied one swarm epoch late.
         offload_optimizer: Keep the optimizer in main memory, in float32. None: True if the optimizer's step is delayed.
         reuse_grad_buffers: Add gradients up in .grad, without a copy. The module's zero_grad does nothing then.
         scheduler_fn: A function that makes the scheduler of the optimizer; with offload the only way to give one.
-        matchmaking_time: Seconds before the end of a swarm epoch at which this peer begins to look for a group.
+        matchmaking_time: Seconds before a swarm epoch's end at which the search for a group begins. Internet: 10 to 15.
         averaging_timeout: Longest time in seconds for the averages of a swarm epoch, the search for a group included.
         verbose: Log the progress of the swarm and the result of each averaging.
         averager_opts: Further options of DecentralizedAverager, as a dict.
         host_maddrs: Where to listen, such as "/ip4/0.0.0.0/tcp/31337". None: every interface, a free TCP port.
         initial_peers: Addresses of other peers, a list or a string with commas. None: the variable INITIAL_PEERS.
-        use_ipfs: Accepted for compatibility; has no effect but a line in the log.
+        use_ipfs: Accepted for compatibility; its only effect is a message in the log.
         wait_timeout: Seconds to wait for an answer of another peer in the DHT.
         bootstrap_timeout: Seconds to wait for the initial peers before training begins alone. None: as wait_timeout.
         use_relay: Accepted for compatibility; has no effect.
-        use_auto_relay: Accepted for compatibility; has no effect but a line in the log.
+        use_auto_relay: Accepted for compatibility; its only effect is a message in the log.
         identity_path: File with the key, and so the name, of this peer, made if missing. None: a new key.
         announce_maddrs: Addresses to give to other peers instead of host_maddrs, for a port that is forwarded.
         client_mode: Only dial out, for a machine that no peer can reach.
@@ -78,8 +78,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
         invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
-        checkpoints: "own": each peer writes, all but the elected one to folders of their own; "elected": it alone.
-        buffers: "average" those of the module's state_dict with its parameters, or "local": each peer keeps its own.
+        checkpoints: "own": all peers write, all but the elected one into subfolders. "elected": only the elected one.
+        buffers: "average": average the buffers of the module's state_dict with its parameters. "local": average none.
         reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
         checkpoint_io: Lightning's CheckpointIO that writes and reads checkpoints. None: the Trainer's.
         **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
@@ -233,7 +233,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def last_epoch(self) -> Optional[EpochRecord]:
-        """The EpochRecord of the latest global epoch that is complete, or None. It stays after fit."""
+        """The EpochRecord of the latest swarm epoch that is complete, or None. It stays after fit."""
         return self._last_record
 
     # ---- a run's beginning ----

@@ -1,5 +1,5 @@
 """Lightning's features that count steps of the optimizer, where the Trainer counts this peer's batches: their steps are
-global epochs here.
+swarm epochs here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schedulers from configure_optimizers, stepped by global epochs."""
+"""Schedulers from configure_optimizers, stepped by swarm epochs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SwarmScheduler:
                     raise
                 self._say(
                     f"OneCycleLR has ended, so the learning rate stays as it is: {error}; give it as many total_steps "
-                    "as there are global epochs"
+                    "as there are swarm epochs"
                 )
 
     def _say(self, text: str) -> None:
@@ -70,7 +70,7 @@ class SwarmScheduler:
 
 
 class HiveMindScheduler:
-    """A scheduler around a swarm's optimizer that steps once in each global epoch, however often its step() is called.
+    """A scheduler around a swarm's optimizer that steps once in each swarm epoch, however often its step() is called.
 
     Args:
         optimizer: A hivemind_c.Optimizer.
@@ -86,7 +86,7 @@ class HiveMindScheduler:
         return getattr(self._scheduler, name)
 
     def step(self, metric: Any = None) -> None:
-        """Steps the scheduler once for each global epoch since the last call.
+        """Steps the scheduler once for each swarm epoch since the last call.
 
         Args:
             metric: Value for ReduceLROnPlateau, which is not stepped without one.
@@ -113,9 +113,9 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
         if config.interval == "epoch" and not isinstance(config.scheduler, ReduceLROnPlateau):
             say(
                 strategy,
-                f"{type(config.scheduler).__name__} steps once in each global epoch, which is one step of the "
+                f"{type(config.scheduler).__name__} steps once in each swarm epoch, which is one step of the "
                 "optimizer, and not once in each pass over the data: count its "
-                "arguments in global epochs, and return {'scheduler': ..., 'interval': 'step'} to say that you do",
+                "arguments in swarm epochs, and return {'scheduler': ..., 'interval': 'step'} to say that you do",
             )
     if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in configs):
         if len(configs) > 1:

@@ -32,7 +32,7 @@ def figures(progress: Any, speed: Speed) -> Dict[str, float]:
 
 
 def log_epochs(strategy: Any, trainer: Any, then: Optional[OnEpoch]) -> OnEpoch:
-    """A function that gives the EpochRecord of each epoch to the strategy, to the Trainer's loggers and the program.
+    """A function that gives the EpochRecord of each swarm epoch to strategy, program and the Trainer's loggers.
 
     Args:
         strategy: The HivemindStrategy.
@@ -68,7 +68,7 @@ class SwarmProgressBar(namespaces.EitherLightning, Base):
     Args:
         refresh_rate: Batches between two updates of the bar. 0: no bar.
         process_position: Lines by which the bar is moved down.
-        leave: Leave the bar of each epoch on the screen.
+        leave: Leave the bar of each of Lightning's epochs on the screen.
     """
 
     _base = "callbacks.TQDMProgressBar"

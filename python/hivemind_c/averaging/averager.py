@@ -69,24 +69,24 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         dht: A DHT that runs. The averager uses its node.
         start: Start at once. False: run_in_background() starts it.
         prefix: Name of the averaging. Peers with the same prefix average together.
-        target_group_size: Members of one group. A larger swarm averages in several groups, by group bits.
+        target_group_size: Most members of one group. A larger swarm averages in several groups. None: 256.
         min_group_size: Fewest members of a group. With 1, a step that finds nobody succeeds alone and changes nothing.
-        initial_group_bits: Bits of the first group, as text, if a large swarm averages in several groups.
-        min_matchmaking_time: Longest time in seconds to form a group, if step() has no scheduled_time.
+        initial_group_bits: Digits 0 and 1 that choose the first group, where a large swarm averages in several groups.
+        min_matchmaking_time: Longest time in seconds to search for a group, if step() has no scheduled_time.
         request_timeout: Seconds for one question to one peer during the search for a group, at most half of the search.
         averaging_alpha: Step towards the average: tensor + alpha * (average - tensor). Other than 1 it needs a copy.
         part_size_bytes: Most bytes that are encoded and sent as one part. Small tensors are sent in smaller parts.
         allreduce_timeout: Longest time in seconds for a round. None: only the timeout of step() limits it.
-        next_chunk_timeout: Older name of sender_timeout, which applies if both are given.
+        next_chunk_timeout: Older name of sender_timeout. If both are given, sender_timeout applies.
         sender_timeout: Seconds that a member may stall a round before the round continues without it. None: 10.
-        reducer_timeout: The same for a member that reduces, always twice sender_timeout. Given alone, it sets both.
+        reducer_timeout: Without effect beside sender_timeout. Given alone, half of it is the sender_timeout.
         compression: Compression of the tensors on the network. An adaptive one chooses for each tensor.
         state_compression: Compression of the state that joining peers download.
         tensor_infos: One CompressionInfo for each tensor, by which an adaptive compression chooses.
         bandwidth: Bandwidth of this peer in bytes per second, if known. Rounds measure it later. None: unknown.
-        min_vector_size: Fewest values that a member reduces, in groups hosted by this peer. A smaller part becomes 0.
-        weight_max: Largest weight with which a member counts. All members need the same. None: no limit.
-        norm_ratio_max: Largest norm of a member's values, in multiples of the members' median. None: no limit.
+        min_vector_size: Fewest values that a member averages for others, in groups that this peer hosts; else none.
+        weight_max: Largest weight of a member; a larger one counts as this. All members give the same. None: no limit.
+        norm_ratio_max: Largest norm of a chunk, in multiples of the members' median; else refused. None: no limit.
         auxiliary: Help other peers to average, and contribute nothing.
         allow_state_sharing: Let joining peers download the state. None: True unless in client mode or auxiliary.
         declare_state_period: Seconds between two announcements of an offered state.

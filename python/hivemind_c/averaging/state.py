@@ -218,7 +218,7 @@ class StateSharing:
             except ValueError as error:
                 # without its frames, which would keep the tensors
                 refusal = HivemindValueError(str(error))
-                logger.warning("%s: refusing the state of epoch %d that peers offer: %s", self.prefix, epoch, error)
+                logger.warning("%s: refusing the state of swarm epoch %d, from peers: %s", self.prefix, epoch, error)
             del buffers
             here.append(digest)
             if len(here) > _REFUSED_MAX:

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("--memory", default="1G", metavar="SIZE", help="memory of the hub (default: %(default)s)")
     add("--checkpoints", metavar="DIR", help="keeps the newest states there; by default in memory only")
     add("--keep", type=int, default=3, metavar="N", help="checkpoints of each run that stay (default: %(default)s)")
-    add("--state_every", type=int, default=1, metavar="N", help="epochs between two states (default: %(default)s)")
+    add("--state_every", type=int, default=1, metavar="N", help="swarm epochs between two states (default: %(default)s)")
     add("--bandwidth", type=float, default=0.0, metavar="MBIT", help="this machine's link in Mbit/s, if known")
     add("--web", type=int, metavar="PORT", help="serves the page of the first run there, of each next run one port up")
     add("--web_host", default="127.0.0.1", help="the interface of the page (default: %(default)s)")

@@ -82,7 +82,7 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
         if options.wandb:
             sinks.wandb(options.wandb, options.run_id)
         if not options.live:
-            sinks.add(lambda epoch, known: logger.info("epoch %d: %s", epoch, ", ".join(f"{name} {value:.6g}" for name, value in known.items())), lambda: None)
+            sinks.add(lambda epoch, known: logger.info("swarm epoch %d: %s", epoch, ", ".join(f"{name} {value:.6g}" for name, value in known.items())), lambda: None)
         watching.add(sinks)
         if options.every:
             from hivemind_c.monitor.checkpoints import Saver
@@ -123,15 +123,15 @@ def monitor(
     open_port: bool = typer.Option(True, "--open_port/--no_open_port", help="ask this machine's router to open the port"),
     swarm_key: Optional[str] = typer.Option(None, "--swarm_key", metavar="FILE", help="key of a closed swarm; by default the variable HIVEMIND_SWARM_KEY"),
     invite: Optional[str] = typer.Option(None, "--invite", metavar="FILE", help="a file with an invitation to a closed swarm; by default the variable INVITE"),
-    target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of an epoch; by default what the trainers say"),
+    target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of a swarm epoch; by default what the trainers say"),
     average: bool = typer.Option(False, "--average/--no_average", help="is a hub, too: averages for peers that nobody can dial, and keeps the state; hivemind-hub has more options"),
     memory: str = typer.Option("1G", "--memory", metavar="SIZE", help="memory of the hub"),
     checkpoints: Optional[str] = typer.Option(None, "--checkpoints", metavar="DIR", help="the hub keeps the newest states there, without torch"),
     web: Optional[int] = typer.Option(None, "--web", min=0, max=65535, metavar="PORT", help="serves the page there, with /metrics for Prometheus; 0: a free port"),
     web_host: str = typer.Option("127.0.0.1", "--web_host", help="who may see the page: this machine only by default; 0.0.0.0: everybody who reaches it"),
-    tensorboard: Optional[str] = typer.Option(None, "--tensorboard", metavar="DIR", help="writes each epoch's figures there"),
-    wandb_project: Optional[str] = typer.Option(None, "--wandb_project", help="sends each epoch's figures to Weights & Biases"),
-    every: int = typer.Option(0, "--save_checkpoint_step_interval", min=0, help="saves the swarm's state every so many epochs; 0: never"),
+    tensorboard: Optional[str] = typer.Option(None, "--tensorboard", metavar="DIR", help="writes each swarm epoch's figures there"),
+    wandb_project: Optional[str] = typer.Option(None, "--wandb_project", help="sends each swarm epoch's figures to Weights & Biases"),
+    every: int = typer.Option(0, "--save_checkpoint_step_interval", min=0, help="saves the swarm's state every so many swarm epochs; 0: never"),
     store_checkpoints: bool = typer.Option(True, "--store_checkpoints/--no_store_checkpoints", help="whether it does so"),
     folder: str = typer.Option("checkpoints", "--checkpoint_dir", help="where to"),
     history: Optional[str] = typer.Option(None, "--history", metavar="FILE", help="keeps what it saw; by default in ~/.local/state/hivemind_c; 'none': in memory only"),

@@ -65,11 +65,11 @@ class DHT:
         use_ipfs: Accepted with a warning: peers are found through initial_peers.
         use_relay: Accepted with a warning: peers connect to each other directly.
         use_auto_relay: Accepted with a warning, as use_relay.
-        bucket_size: Nodes at one distance that this node remembers.
-        num_replicas: Nodes that keep each record, at most 20.
-        parallel_rpc: Questions that one lookup asks at a time. None: 4.
-        cache_size: Records that this node remembers after it got them. None: 4,096.
-        cache_locally: Remember each record that this node got for some seconds.
+        bucket_size: Nodes at one distance that this node remembers. 0: 20.
+        num_replicas: Nodes that keep each record, at most 20. 0: 5.
+        parallel_rpc: Questions that one lookup asks at a time. None or 0: 4.
+        cache_size: Records that this node remembers after it got them. None or 0: 4,096.
+        cache_locally: Remember, for some seconds, each record that this node got.
         cache_nearest: Nodes near a key that are given a copy after a get, if they had none.
         refresh_timeout: Seconds without a lookup after which a bucket is refreshed. None: 600.
         blacklist_time: Seconds for which a node that did not answer is not asked.

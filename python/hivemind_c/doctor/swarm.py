@@ -30,7 +30,7 @@ def judge(run_id: str, heard: Heard, now: float) -> Iterator[Finding]:
     if not heard:
         yield Finding("run", WARNING, f"nobody tells of a run {run_id!r} in this swarm: is run_id the same at all peers, and has one of them trained for some seconds?")
         return
-    yield Finding("run", OK, f"{len(heard)} peer{'s' if len(heard) > 1 else ''} of {run_id!r} tell{'s' if len(heard) == 1 else ''} of epoch {statistics.median_low(n.epoch for _, n, _ in heard)}")
+    yield Finding("run", OK, f"{len(heard)} peer{'s' if len(heard) > 1 else ''} of {run_id!r} tell{'s' if len(heard) == 1 else ''} of swarm epoch {statistics.median_low(n.epoch for _, n, _ in heard)}")
     yield apart([news.time + age - now for _, news, age in heard])
     yield from other_versions([news.version for _, news, _ in heard])
     failing = [(peer, news) for peer, news, _ in heard if news.errors and news.failures > news.rounds]

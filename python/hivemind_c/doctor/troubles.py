@@ -25,7 +25,7 @@ TROUBLES: Dict[str, Trouble] = {
         "hivemind-doctor with both",
     ),
     "left_out": Trouble(
-        "misses epochs again and again",
+        "misses swarm epochs again and again",
         "raise target_batch_size or matchmaking_time at all peers, or give this peer smaller batches, so that it is "
         "ready when the others average",
     ),

@@ -74,7 +74,7 @@ class Keeper:
         image = self._files.newest(self._size_max) if self._files is not None else None
         if image is not None:
             self._offer(image)
-            logger.info("%s: offering the state of epoch %d from disk", self._run_id, image.epoch)
+            logger.info("%s: offering the state of swarm epoch %d from disk", self._run_id, image.epoch)
 
     def run(self, ended: threading.Event) -> None:
         """Follows the run until ended is set.
@@ -146,7 +146,7 @@ class Keeper:
             self._offer(image)
             self._is_unsaved, self._told = True, ""
             self.record("keep", epoch=image.epoch, mark=image.lineage, swarm=now.epoch if now else None)
-            logger.info("%s: keeping the state of epoch %d, %s", self._run_id, image.epoch, in_words(image.size))
+            logger.info("%s: keeping the state of swarm epoch %d, %s", self._run_id, image.epoch, in_words(image.size))
             self._save()
         return True
 
@@ -154,7 +154,7 @@ class Keeper:
         """Sets the checkpoints of another run aside, which begin at that epoch."""
         aside = [] if self._files is None else self._files.set_aside(epoch)
         logger.warning(
-            "%s: the state of epoch %d that this hub held gives way to the trainers' of epoch %d: %s%s",
+            "%s: the state of swarm epoch %d that this hub held gives way to the trainers' of swarm epoch %d: %s%s",
             self._run_id,
             self.held.epoch if self.held is not None else 0,
             epoch,
@@ -242,7 +242,7 @@ def _is_reached(epoch: int, now: Optional[Training]) -> bool:
 def _foreign(image: Image, now: Optional[Training]) -> str:
     """Why a state is not of the run that trains now. "": it may be."""
     if not _is_reached(image.epoch, now):
-        return f"it is of epoch {image.epoch}, and " + (
+        return f"it is of swarm epoch {image.epoch}, and " + (
             f"the trainers are in {now.epoch}" if now is not None else f"no run reaches more than {EPOCH_MAX}"
         )
     if now is not None and now.setup and image.setup != now.setup:

@@ -255,7 +255,7 @@ def _differences(told: Iterable[bytes]) -> Dict[bytes, str]:
 
 def _doubt(news: News, epoch: int, fast: float) -> str:
     if news.epoch > epoch + AHEAD:
-        return f"says epoch {news.epoch}, and the swarm is in {epoch}"
+        return f"says swarm epoch {news.epoch}, and the swarm is in {epoch}"
     if news.speed > fast > 0:
         return f"says to be more than {FAST:g} times faster than most"
     return ""

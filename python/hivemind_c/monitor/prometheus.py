@@ -30,8 +30,8 @@ def exposition(now: Snapshot) -> str:
     def lines() -> Iterator[str]:
         for name, about, value in (
             ("epoch", "Steps of the swarm.", now.epoch),
-            ("samples_accumulated", "Samples in this epoch.", now.samples),
-            ("target_batch_size", "Samples of an epoch.", now.target),
+            ("samples_accumulated", "Samples in this swarm epoch.", now.samples),
+            ("target_batch_size", "Samples of a swarm epoch.", now.target),
             ("samples_per_second", "Speed of the swarm.", now.speed),
             ("seconds_to_next_epoch", "Estimated.", now.eta),
             ("peers", "Contributors.", now.num_peers),
@@ -64,7 +64,7 @@ def exposition(now: Snapshot) -> str:
         for i, name in enumerate(NUMBERS):
             yield from _family(
                 f"peer_last_epoch_{name}",
-                "Of the peer's latest epoch, as it says.",
+                "Of the peer's latest swarm epoch, as it says.",
                 [(labels, view.last[i]) for labels, view in peers if view.last is not None],
             )
         yield from _family(

@@ -40,7 +40,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
     head = Table.grid(padding=(0, 3))
     head.add_row(
         Text(plain(now.run_id), style="bold"),
-        f"epoch {now.epoch:,}",
+        f"swarm epoch {now.epoch:,}",
         ProgressBar(total=now.target, completed=min(now.samples, now.target), width=24),
         f"{now.samples:,}/{now.target:,}, next in {duration(now.eta)}",
         f"{number(now.speed)} samples/s",
@@ -78,7 +78,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
         if view.troubles
     ][:3]
     parts += [
-        Text(f"epoch {failure.epoch}: {failure.peer_id[-8:]}: {plain(failure.text, 160)}", style="red")
+        Text(f"swarm epoch {failure.epoch}: {failure.peer_id[-8:]}: {plain(failure.text, 160)}", style="red")
         for failure in now.failures[:5]
     ]
     parts.append(Text(f"join: {join}", style="dim"))

@@ -48,7 +48,7 @@ def _walk(module: torch.nn.Module, prefix: str, seen: Set[int]) -> Iterator[Tupl
 
 
 def _is_metric(module: torch.nn.Module) -> bool:
-    """What a metric has counted is of this peer's data alone."""
+    """True if it is a metric of torchmetrics, whose count is of this peer's data alone."""
     return any(kind.__module__.split(".")[0] == "torchmetrics" for kind in type(module).__mro__)
 
 
@@ -93,7 +93,7 @@ def few(names: Iterable[str]) -> str:
 
 
 def local_sentence(names: Iterable[str] = ()) -> str:
-    """What it means that these buffers, or those of an unknown module, are left alone."""
+    """The consequence of leaving these buffers, or those of an unknown module, alone."""
     names = list(names)
     which = few(names) if names else "buffers of the module"
     return (

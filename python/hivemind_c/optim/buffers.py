@@ -80,7 +80,7 @@ class Buffers:
         """Copies the buffers of the module, in the thread that trains, before training continues.
 
         Args:
-            samples: Samples that they have seen in the epoch that ends. None: not known.
+            samples: Samples that they have seen in the swarm epoch that ends. None: not known.
             alone: True if no other peer trains, so that this peer's buffers are the swarm's.
         """
         live = self._live()

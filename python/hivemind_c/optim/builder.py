@@ -1,4 +1,4 @@
-"""What an Optimizer is made of: its averagers and its tracker, from its options."""
+"""The parts of an Optimizer: its averagers and its tracker, from its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.save gets of a TrainingStateAverager, and how it is restored."""
+"""The part of a TrainingStateAverager that torch.save gets, and how it is restored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Checkpoints(_StateParts):
     def state_dict(self) -> Dict[str, Any]:
         """Returns the state without the model, for torch.save.
 
-        It is the state_dict of the optimizer, with the scheduler, the epoch and, with offload, the exact parameters.
+        It is the state_dict of the optimizer, with scheduler, swarm epoch and, with offload, exact parameters.
         """
         self.background.take(wait=True)
         with self.state_lock:

@@ -155,14 +155,14 @@ class Driver:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this peer."""
+        """The swarm epoch of this peer."""
         return self.machine.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The state of another epoch is there: that of a checkpoint, if the machine has not asked for it.
+        """The state of another swarm epoch is there: that of a checkpoint, if the machine has not asked for it.
 
         Args:
-            epoch: The epoch.
+            epoch: The swarm epoch.
         """
         if self.machine.state != "LOADING":
             self.machine.restored(epoch)
@@ -402,7 +402,7 @@ class Driver:
         except HivemindLookupError:
             pass
         except HivemindError as error:
-            logger.debug("could not look for a state of epoch %d or later: %s", order.epoch, error)
+            logger.debug("could not look for a state of swarm epoch %d or later: %s", order.epoch, error)
             found = order.epoch if self.machine.counts_batches else None  # a load finds it out
         finally:
             self.machine.looked(found)

@@ -1,4 +1,4 @@
-"""The epoch of a TrainingStateAverager: its own number, or that of the Optimizer that has it."""
+"""The swarm epoch of a TrainingStateAverager: its own number, or that of the Optimizer that has it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Any
 
 
 class OwnEpoch:
-    """The epoch of a TrainingStateAverager that no Optimizer has."""
+    """The swarm epoch of a TrainingStateAverager that no Optimizer has."""
 
     def __init__(self) -> None:
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Another epoch begins.
+        """Another swarm epoch begins.
 
         Args:
-            epoch: The epoch.
+            epoch: The swarm epoch.
         """
         self.epoch = epoch
 
 
 class EpochCounter:
-    """The part of TrainingStateAverager that knows its epoch."""
+    """The part of TrainingStateAverager that knows its swarm epoch."""
 
     _counter: Any
 
     @property
     def local_epoch(self) -> int:
-        """The epoch of this peer."""
+        """The swarm epoch of this peer."""
         return self._counter.epoch
 
     @local_epoch.setter
@@ -35,7 +35,7 @@ class EpochCounter:
         self._counter.set_epoch(epoch)
 
     def count_by(self, counter: Any) -> None:
-        """Lets somebody else count the epochs: an Optimizer's Driver.
+        """Lets somebody else count the swarm epochs: an Optimizer's Driver.
 
         Args:
             counter: Has `epoch`, and set_epoch(), which is called when another state is there.

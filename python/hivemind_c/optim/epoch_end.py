@@ -1,4 +1,4 @@
-"""EpochEnd: what the hands of an Optimizer know of one epoch's end, for its record and for its step."""
+"""EpochEnd: what the hands of an Optimizer know of one swarm epoch's end, for its record and for its step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hivemind_c.optim.epoch_notes import EpochNotes
 
 
 class EpochEnd:
-    """One epoch's end; made anew for each.
+    """One swarm epoch's end; made anew for each.
 
     Args:
-        epoch: The epoch that ends.
+        epoch: The swarm epoch that ends.
         alone: True if no other peer takes part.
         samples: Samples of this peer in it.
         swarm_samples: Those of all peers.
-        notes: Notes of the epoch.
+        notes: Notes of the swarm epoch.
         clock: The clock of the thread that does the actions.
         metric: Metric of this peer, for the scheduler. None: it has none.
     """

@@ -1,7 +1,7 @@
-"""EpochJudge: whether this peer does more harm than good, by its last epochs. Records in, sentences out.
+"""EpochJudge: whether this peer does more harm than good, by its last swarm epochs. Records in, sentences out.
 
 Each rule counts the epochs that speak for a trouble (hivemind_c/doctor/troubles.py). It holds if they are at least
-60% of the latest epochs: of five, or where epochs are short, of as many as fill LEAST_S.
+60% of the latest swarm epochs: of five, or where epochs are short, of as many as fill LEAST_S.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THIN_PART, THIN_TIME, THIN_S = 0.25, 1 / 3, 2.0
 
 
 class Situation(NamedTuple):
-    """What the records do not show."""
+    """Facts that the records do not show."""
 
     run_id: str
     others: int  #: peers of any run that this node is connected to
@@ -74,8 +74,8 @@ def _why_clock(record: EpochRecord, now: Situation) -> str:
 
 def _why_thin(record: EpochRecord, now: Situation) -> str:
     return (
-        f"averaging took {_reducing(record):.1f} s of an epoch of {record.wall_s:.1f} s, and this peer is trusted with "
-        f"{record.part:.0%} of an equal part of it"
+        f"averaging took {_reducing(record):.1f} s of a swarm epoch of {record.wall_s:.1f} s, and this peer is "
+        f"trusted with {record.part:.0%} of an equal part of it"
     )
 
 
@@ -90,13 +90,13 @@ RULES = (
     Rule(
         "left_out",
         lambda record: record.outcome in ("left out", "caught up"),
-        lambda record, now: f"the last one was epoch {record.epoch}",
+        lambda record, now: f"the last one was swarm epoch {record.epoch}",
         "a newcomer is left out once or twice, until it is in step",
     ),
     Rule(
         "failing",
         lambda record: record.outcome == "failed",
-        lambda record, now: f"the last time in epoch {record.epoch}, {record.why[0] if record.why else 'unknown'}",
+        lambda record, now: f"last in swarm epoch {record.epoch}, {record.why[0] if record.why else 'unknown'}",
         "a member that dies makes one round fail, and the next one is made without it",
     ),
     Rule(
@@ -138,7 +138,7 @@ class EpochJudge:
         self.codes: Tuple[str, ...] = ()  #: troubles that were said and still hold
 
     def look(self, record: EpochRecord) -> List[Verdict]:
-        """Takes the record of the next epoch. Returns what is to be said now.
+        """Takes the record of the next swarm epoch. Returns what is to be said now.
 
         Args:
             record: The record.

@@ -1,4 +1,4 @@
-"""EpochLedger: makes the EpochRecord of each epoch, and hands it to the program, the log and the judge."""
+"""EpochLedger: makes the EpochRecord of each swarm epoch, and hands it to the program, the log and the judge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("hivemind_c.optim")
 
 
 class _Ended(Protocol):
-    """How an epoch ended here."""
+    """How a swarm epoch ended here."""
 
     @property
     def outcome(self) -> str: ...
@@ -31,7 +31,7 @@ class _Ended(Protocol):
 
 
 class _CaughtUp:
-    """An epoch that this peer left by loading the state of the swarm."""
+    """A swarm epoch that this peer left by loading the state of the swarm."""
 
     samples = 0
 
@@ -41,7 +41,7 @@ class _CaughtUp:
 
 
 class _Closed:
-    """An epoch that has ended in the training thread. Its background job may still run."""
+    """A swarm epoch that has ended in the training thread. Its background job may still run."""
 
     def __init__(self, epoch: int, notes: EpochNotes, ended: _Ended, **measured: Any):
         self.epoch, self.notes, self.ended, self.measured = epoch, notes, ended, measured
@@ -69,7 +69,7 @@ class EpochLedger:
     # ---- the end of an epoch ----
 
     def end(self, end: EpochEnd) -> None:
-        """Ends an epoch, on which the late lane may still work.
+        """Ends a swarm epoch, on which the late lane may still work.
 
         Args:
             end: Its end.
@@ -77,7 +77,7 @@ class EpochLedger:
         self._close(end.epoch, end, end.swarm_samples)
 
     def settle(self, end: EpochEnd) -> None:
-        """Completes the record of an epoch's end, which is over.
+        """Completes the record of a swarm epoch's end, which is over.
 
         Args:
             end: The end.
@@ -88,10 +88,10 @@ class EpochLedger:
         self._complete()
 
     def caught_up(self, epoch: int, was_left_out: bool) -> None:
-        """Ends an epoch that this peer left by loading the state of the swarm, unless it has ended already.
+        """Ends a swarm epoch that this peer left by loading the state of the swarm, unless it has ended already.
 
         Args:
-            epoch: The epoch.
+            epoch: The swarm epoch.
             was_left_out: True if the others made its step without this peer.
         """
         if epoch == self._closed_epoch:
@@ -160,7 +160,7 @@ class EpochLedger:
             try:
                 self.deliver()
             except Exception as error:
-                logger.warning("on_epoch failed for the last epoch: %s: %s", type(error).__name__, error)
+                logger.warning("on_epoch failed for the last swarm epoch: %s: %s", type(error).__name__, error)
 
     def news(self) -> Tuple[Optional[EpochRecord], Tuple[str, ...]]:
         """Returns the latest record and the codes of the troubles that hold. Any thread may call it."""

@@ -1,4 +1,4 @@
-"""EpochNotes: what happens in an epoch, collected until its EpochRecord is made."""
+"""EpochNotes: what happens in a swarm epoch, collected until its EpochRecord is made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EpochNotes:
         self.gradient_norm: Any = None
 
     def add_loss(self, value: Any) -> None:
-        """Adds the loss of a batch. What is no number counts for nothing.
+        """Adds the loss of a batch. A loss that is no number counts for nothing.
 
         Args:
             value: Tensor or number.
@@ -60,7 +60,7 @@ class EpochNotes:
         """Notes that something failed. Only the first WHY_MAX sentences are kept.
 
         Args:
-            why: What failed, and why. It may hold words of another peer.
+            why: The failure and its cause. It may hold words of another peer.
         """
         text = printable(why)[:WHY_LENGTH]
         if len(self.why) < WHY_MAX and text not in self.why:

@@ -1,4 +1,4 @@
-"""EpochRecord: one epoch of one peer, in numbers. docs/reference/epoch-record.md has the table of its fields."""
+"""EpochRecord: one swarm epoch of one peer, in numbers. docs/reference/epoch-record.md has the table of its fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch of this peer: samples, seconds, bytes, and what was lost.
+    """One swarm epoch of this peer: samples, seconds, bytes, and what was lost.
 
     The training thread is in one of six occupations at each moment, so their seconds add up to wall_s.
     """
@@ -90,7 +90,7 @@ def codec_of(compression: Any, factory: Any = None) -> str:
 
     Args:
         compression: The compression.
-        factory: What makes the GradientAverager: a class, a partial of one, or a function. None: the usual one.
+        factory: The maker of the GradientAverager: a class, a partial of one, or a function. None: the usual one.
     """
     inner = getattr(compression, "compression", None)
     name = type(compression).__name__ + (f"({type(inner).__name__})" if inner is not None else "")

@@ -58,7 +58,7 @@ class EpochWork(RunPeer):
         )
 
     def report_metric(self, value: Any) -> None:
-        """Reports a metric of this step to ReduceLROnPlateau, which uses the mean over the epoch and the swarm.
+        """Reports a metric of this step to ReduceLROnPlateau, which uses the mean over the swarm epoch and the swarm.
 
         Args:
             value: Tensor or number.
@@ -95,11 +95,11 @@ class EpochWork(RunPeer):
         self._local_samples = 0
 
     def forget_count(self) -> None:
-        """With local updates: an epoch begins, whose batches are counted from none."""
+        """With local updates: a swarm epoch begins, whose batches are counted from none."""
         self._local_samples = 0
 
     def compare_setup(self) -> bool:
-        """Compares this peer's setup at the end of an epoch with what it was, and with that of the others.
+        """Compares this peer's setup at the end of a swarm epoch with what it was, and with that of the others.
 
         Returns True if the group that was to average the state is of no use, because its members step differently.
         Gradients were computed before the change, so their group remains.
@@ -113,7 +113,7 @@ class EpochWork(RunPeer):
         return changed
 
     def has_ended(self, end: EpochEnd) -> None:
-        """Takes the end of an epoch into the records; the late lane may still work on it.
+        """Takes the end of a swarm epoch into the records; the late lane may still work on it.
 
         Args:
             end: The end.

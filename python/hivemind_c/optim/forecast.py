@@ -20,7 +20,7 @@ def reachable(target: int, speed: float) -> Optional[int]:
     """Returns a reachable target of two digits, or None if this target is reached in a sensible time.
 
     Args:
-        target: Samples of an epoch.
+        target: Samples of a swarm epoch.
         speed: Samples per second of the swarm.
     """
     if not 0 < speed < math.inf or target / speed <= TOO_LONG_S:
@@ -78,7 +78,7 @@ class Forecast:
             logger.warning(
                 "target_batch_size=%d takes %.1f hours with the current %d peers (%.3g samples/s together): add "
                 "peers, or use a target_batch_size of about %d "
-                "(some %d minutes for an epoch)",
+                "(some %d minutes for a swarm epoch)",
                 target,
                 target / speed / 3600,
                 peers,

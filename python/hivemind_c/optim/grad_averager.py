@@ -1,4 +1,4 @@
-"""GradientAverager: the gradients that this peer adds up in an epoch, and their average over the swarm."""
+"""GradientAverager: the gradients that this peer adds up in a swarm epoch, and their average over the swarm."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class UncompressedKey(AdaptiveCompressionBase):
 class GradientAverager(GradientSums, DecentralizedAverager):
     """Adds up gradients batch by batch, weighted by batch size, and averages their mean with other peers.
 
-    Call accumulate_grads_(batch_size) after each backward, and step() at the end of an epoch. Then use the averages by
+    Call accumulate_grads_(batch_size) after each backward, and step() at a swarm epoch's end. Then use the averages by
     `with use_averaged_gradients(): optimizer.step()`, or from the tensors given as averaged_grads.
 
     Args:
@@ -202,8 +202,8 @@ class GradientAverager(GradientSums, DecentralizedAverager):
             raise
 
     def _begun(self, weight: float, control: Any, timeout: Optional[float], wait: bool, options: Dict[str, Any]) -> Any:
-        """The control of a step that looks for its group: the given one, or a new one. What speaks against it is
-        raised, and nothing has been touched then.
+        """The control of a step that looks for its group: the given one, or a new one. If it cannot be
+        made, an error is raised, and nothing has been touched.
         """
         weight = 0.0 if self.auxiliary else float(weight)
         if control is None:

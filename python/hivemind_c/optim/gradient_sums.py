@@ -1,4 +1,4 @@
-"""GradientSums: the gradients that one process adds up in an epoch, weighted by batch size."""
+"""GradientSums: the gradients that one process adds up in a swarm epoch, weighted by batch size."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class GradientSums:
 
     @property
     def unit(self) -> Optional[float]:
-        """What one in the sums is worth: samples times gradient. None: the sums hold no gradient."""
+        """The worth of a one in the sums: samples times gradient. None: the sums hold no gradient."""
         return None if self._anchor is None else self._anchor / self.scale
 
     @property

@@ -1,5 +1,5 @@
-"""Whose replica is the swarm's? Each peer's carries a mark that says how it came about, so that those who drifted apart
-notice it when they meet.
+"""Which replica is the swarm's? Each peer's carries a mark that says how it came about, so that those that drifted
+apart notice it when they meet.
 
 Equal marks: equal states, to the bit (where the optimizer's arithmetic is the same). A mark begins as a digest of the
 state, and moves on with whatever changes it. So it costs nothing to keep, and nothing is hashed twice.

@@ -52,7 +52,7 @@ class ManualSteps(_StateParts):
         Args:
             wait_for_delayed_updates: Wait for work that earlier calls delayed. None: if this call changes anything.
             apply_delayed_updates: Apply the result of that work, if it is done.
-            increment_epoch: Count an epoch, and step the scheduler after the optimizer.
+            increment_epoch: Count a swarm epoch, and step the scheduler after the optimizer.
             optimizer_step: Step the optimizer with the gradients of the model, or with custom_gradients its own.
             zero_grad: Drop the gradients afterwards.
             delay_optimizer_step: Step the optimizer in the background. Needs offload_optimizer.
@@ -276,7 +276,7 @@ class ManualSteps(_StateParts):
             self.offers.begin_epoch(self.local_epoch)
 
     def _reach(self, epochs: Iterable[Any]) -> None:
-        """Enters the epoch that more than a third of the members have reached: one false claim moves nothing."""
+        """Enters the swarm epoch that more than a third of the members have reached: one false claim moves nothing."""
         told = sorted(
             (epoch if type(epoch) is int and 0 <= epoch <= self.local_epoch + LEAP else 0 for epoch in epochs),
             reverse=True,

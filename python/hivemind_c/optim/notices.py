@@ -83,7 +83,7 @@ class Notices:
     # ---- company ----
 
     def _alone(self, order: Order, lane: int) -> None:
-        logger.warning("%s: it ends no epoch and keeps its samples until one comes (when_alone='wait')", self._lonely())
+        logger.warning("%s: it ends no swarm epoch, and keeps its samples (when_alone='wait')", self._lonely())
 
     def _company(self, order: Order, lane: int) -> None:
         logger.warning("run %r has another trainer again: this peer trains on", self._optimizer.run_id)
@@ -120,7 +120,7 @@ class Notices:
 
     def _stays(self, order: Order, lane: int) -> None:
         end = self._hands.end
-        own = "stays in this epoch, having no gradient of its own to step with"
+        own = "stays in this swarm epoch, having no gradient of its own to step with"
         if end.error is None:
             logger.warning("swarm epoch %d: no peer averages with this one, so it %s", end.epoch, own)
         else:
@@ -198,8 +198,8 @@ class Notices:
         logger.info("loaded the swarm's state of swarm epoch %d within %.1f s", order.epoch, hands.load_s)
         if machine.loads >= OFTEN:
             logger.warning(
-                "this peer has loaded the state %d times and has not finished an epoch with the others: it is slower "
-                "than the swarm. A larger target_batch_size gives it "
+                "this peer has loaded the state %d times and has not finished a swarm epoch with the others: it is "
+                "slower than the swarm. A larger target_batch_size gives it "
                 "more time, load_state_compression or a faster link a quicker download",
                 machine.loads,
             )
@@ -209,8 +209,8 @@ class Notices:
 
     def _doubt(self, order: Order, lane: int) -> None:
         logger.warning(
-            "peers claim epoch %d, and this peer could get no state of it: for %g s it does not count these peers, "
-            "and continues in epoch %d",
+            "peers claim swarm epoch %d, and this peer could get no state of it: for %g s it does not count these "
+            "peers, and continues in swarm epoch %d",
             self._optimizer.tracker.global_epoch,
             order.wait,
             order.epoch,

@@ -41,42 +41,42 @@ class Optimizer(TorchInterface, MetricReports):
     Args:
         dht: Node through which peers find each other; it must be running.
         run_id: Name of the run; all its peers give the same name.
-        target_batch_size: Samples from all peers for one step of the optimizer. That step ends an epoch.
+        target_batch_size: Samples from all peers for one step of the optimizer. That step ends a swarm epoch.
         batch_size_per_step: Samples in one call of step(). Needed unless each call says step(batch_size=...).
         optimizer: An optimizer of torch, or a function that makes one of parameter groups.
         params: Parameters or parameter groups for that function.
-        scheduler: A scheduler of torch, or a function that makes one of the optimizer. It steps once per epoch.
-        matchmaking_time: Seconds before the end of an epoch at which this peer begins to look for a group.
-        averaging_timeout: Longest time in seconds for the averages of an epoch, the search for a group included.
-        allreduce_timeout: Longest time in seconds for the exchange itself. None: only averaging_timeout limits it.
-        next_chunk_timeout: Seconds that one member may stall a round. None: matchmaking_time, 5 or more.
+        scheduler: A scheduler of torch, or a function that makes one of the optimizer. It steps once per swarm epoch.
+        matchmaking_time: Seconds before the end of a swarm epoch at which this peer begins to look for a group.
+        averaging_timeout: Longest time in seconds for the averages of a swarm epoch, the search for a group included.
+        allreduce_timeout: Longest time in seconds for a round, without the search. None: averaging_timeout.
+        next_chunk_timeout: Seconds that a member may stall a round. None: matchmaking_time, 5 or more.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
-        reuse_grad_buffers: Add gradients up in .grad, without a copy if sizes are known before. Call no zero_grad().
-        offload_optimizer: Keep the optimizer in host memory, in float32. None: True with params, without local updates.
+        reuse_grad_buffers: Add gradients up in .grad, so call no zero_grad(). It saves the memory of one gradient.
+        offload_optimizer: Keep the optimizer in main memory, in float32. None: with params, and without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
-        delay_grad_averaging: Average gradients in the background. They are applied one epoch late.
+        delay_grad_averaging: Average gradients in the background. They are applied one swarm epoch late.
         delay_state_averaging: Average parameters in the background.
-        average_state_every: Epochs from one averaging of the parameters to the next.
+        average_state_every: Swarm epochs from one averaging of the parameters to the next.
         use_local_updates: Step with the gradient of each batch at once, and average parameters instead of gradients.
         client_mode: Only dial out, for a machine that no peer can reach. None: as the DHT.
         auxiliary: Help other peers to average, without training.
         grad_compression: Compression of gradients on the network.
         grad_averager_factory: A function that makes another GradientAverager, such as PowerSGDGradientAverager.
         state_averaging_compression: Compression of parameters on the network while they are averaged.
-        load_state_compression: Compression of the state that joining peers download. All peers need the same.
+        load_state_compression: Compression of the state that joining peers download. All peers of a run give the same.
         average_opt_statistics: Names of optimizer statistics to average with the parameters, such as ("exp_avg_sq",).
         extra_tensors: Further tensors to average with the parameters, and to give to joining peers.
-        buffers: The module, or a list of its buffers, to average and give to joining peers. None or "local": neither.
+        buffers: The module, or a list of its buffers, to average and give to joining peers. None or "local": none.
         averager_opts: Further options of DecentralizedAverager, as a dict.
         tracker_opts: Further options of ProgressTracker, as a dict.
         performance_ema_alpha: Weight of the newest measurement in the moving average of this peer's speed, from 0 to 1.
         shutdown_timeout: Seconds that shutdown() waits for background work. A later result does not reach the model.
         verbose: Log the progress of the swarm and the result of each averaging.
-        max_grad_norm: Clip the averaged gradient, or with use_local_updates that of each batch, to this norm.
+        max_grad_norm: Clip the averaged gradient to this norm; with use_local_updates, that of each batch.
         averaged_grad_hook: A function called with the parameters once their .grad hold the averages, before the step.
-        on_epoch: A function called with the EpochRecord of each epoch, in the thread that trains.
-        config_mismatch: "error": refuse to train if no other peer is set up alike. "warn": train, with a warning.
-        when_alone: "train": end epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
+        on_epoch: A function called with the EpochRecord of each swarm epoch, in the thread that trains.
+        config_mismatch: "error": refuse to train if all other peers that train have another setup. "warn": only warn.
+        when_alone: "train": end swarm epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
     """
 
     @names_options
@@ -198,7 +198,7 @@ class Optimizer(TorchInterface, MetricReports):
         batch_size: Optional[int] = None,
         grad_scaler: Optional[GradScaler] = None,
     ) -> Any:
-        """Counts a batch, and ends the epoch if the swarm has enough samples. Returns the loss of the closure.
+        """Counts a batch, and ends the swarm epoch if the swarm has enough samples. Returns the loss of the closure.
 
         Raises errors of background work since the last call, and HivemindPermissionError if the swarm does not admit
         this peer any more.
@@ -374,7 +374,7 @@ class Optimizer(TorchInterface, MetricReports):
 
     @property
     def last_epoch(self) -> Optional[EpochRecord]:
-        """The EpochRecord of the latest epoch that is complete, or None."""
+        """The EpochRecord of the latest swarm epoch that is complete, or None."""
         return self.ledger.last
 
     @property

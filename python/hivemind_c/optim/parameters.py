@@ -95,8 +95,8 @@ def copy_soon(to: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> Lis
 
 
 def _as_it_crosses(to: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """What goes to CUDA in another dtype is rounded on the host, into page-locked memory: torch would take memory that
-    is not, and wait for the copy.
+    """The source; on its way to CUDA in another dtype, rounded on the host into page-locked memory, because torch
+    would take memory that is not page-locked, and wait for the copy.
     """
     if to.device.type != "cuda" or source.device.type != "cpu" or to.dtype == source.dtype:
         return source
@@ -138,7 +138,7 @@ def _sum(tensor: torch.Tensor) -> float:
 
 
 def param_groups(params: Iterable[Any]) -> List[Dict[str, Any]]:
-    """What torch's optimizers take (tensors, pairs of a name and a tensor, groups) as groups of tensors."""
+    """The arguments of torch's optimizers (tensors, pairs of a name and a tensor, groups) as groups of tensors."""
     if isinstance(params, torch.Tensor):
         raise TypeError("params must be a list of parameters, not one parameter: write params=[parameter]")
     given = list(params)
@@ -196,9 +196,9 @@ class Parameters:
         ]
 
     def split(self, averaged: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-        """What the optimizer works on for these of the model's parameters, one for each; and for all others, whose
-        gradients nobody averages. By identity: which ones require gradients may have changed since the averager was
-        made, and its list has not."""
+        """The tensors on which the optimizer works: one for each of these parameters of the model, and those of all
+        others, whose gradients nobody averages. By identity: which ones require gradients may have changed since the
+        averager was made, and its list has not."""
         rest = {id(p): main for p, main in zip(self.model, self.main)}
         own = [rest.pop(id(p)) for p in averaged]
         late = sum(p.requires_grad and id(p) in rest for p in self.model)

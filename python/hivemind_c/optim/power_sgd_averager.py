@@ -169,7 +169,7 @@ class PowerSGDGradientAverager(GradientAverager):
             self._low.decode(number, qs)
 
     def _is_empty(self, weight: float) -> bool:
-        """True if nobody had a gradient in this round: it is made again in the same epoch."""
+        """True if nobody had a gradient in this round: it is made again in the same swarm epoch."""
         return not weight and self.was_alone()
 
     def present_setup(self, setup: bytes) -> None:

@@ -119,7 +119,7 @@ class ProgressTracker:
     Args:
         dht: A DHT that runs.
         prefix: Name of the run.
-        target_batch_size: Samples from all peers for one epoch.
+        target_batch_size: Samples from all peers for one swarm epoch.
         client_mode: Report that this peer only dials out. None: as the DHT.
         min_refresh_period: Least seconds between two questions to the swarm.
         max_refresh_period: Most seconds between two questions to the swarm.
@@ -127,11 +127,11 @@ class ProgressTracker:
         expected_drift_peers: Number of peers that may join before the next question.
         expected_drift_rate: The same as a fraction of all peers. The larger number applies.
         performance_ema_alpha: Weight of the newest measurement in the moving average of the speed, from 0 to 1.
-        metadata_expiration: Lease of this peer's record in seconds. Silent peers count for 3 max_refresh_period.
+        metadata_expiration: Lease of this peer's record in seconds. Silent peers count for 3 x max_refresh_period.
         private_key: Accepted without effect: reports are signed with the key of the node.
         matchmaking_time: Seconds before the target at which should_begin_matchmaking becomes true.
         batch_size_lead: Samples before the target at which should_begin_matchmaking becomes true.
-        fast: Limit on the claim of one peer, as a multiple of the value that all but a third of the peers stay below.
+        fast: Most that one peer's figures count for, in multiples of the largest figure below the highest third.
         status_loglevel: Accepted without effect.
         daemon: Accepted without effect.
         start: Start at once. False: run_in_background() starts it.
@@ -218,7 +218,7 @@ class ProgressTracker:
 
         Args:
             local_epoch: Epoch of this contributor.
-            samples_accumulated: Its samples in that epoch.
+            samples_accumulated: Its samples in that swarm epoch.
             update_global_samples: Accepted without effect: global_progress counts them at once.
         """
         self.core.report(local_epoch, samples_accumulated)
@@ -228,10 +228,10 @@ class ProgressTracker:
         self.core.withdraw()
 
     def update_epoch(self, new_epoch: Optional[int] = None) -> int:
-        """Begins an epoch without samples, and returns its number.
+        """Begins a swarm epoch without samples, and returns its number.
 
         Args:
-            new_epoch: Number of the epoch. None: the next one.
+            new_epoch: Number of the swarm epoch. None: the next one.
         """
         if new_epoch is None:
             new_epoch = self.figures().local_epoch + 1
@@ -304,12 +304,12 @@ class ProgressTracker:
 
     @property
     def standing(self) -> str:
-        """ "in step", "late" by one epoch (whose step may still run), "behind" by more, or "ahead"."""
+        """ "in step", "late" by one swarm epoch (whose step may still run), "behind" by more, or "ahead"."""
         return STANDINGS[self.figures().standing]
 
     @property
     def fetched_global_progress_this_epoch(self) -> _Fetched:
-        """An event that is set once an answer of the swarm came in this epoch."""
+        """An event that is set once an answer of the swarm came in this swarm epoch."""
         return _Fetched(self.core)
 
     def fetch_global_progress(self) -> None:

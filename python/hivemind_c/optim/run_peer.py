@@ -50,12 +50,12 @@ class RunPeer(PlanOptions):
 
     @property
     def local_epoch(self) -> int:
-        """The epoch of this peer."""
+        """The swarm epoch of this peer."""
         return self.state_averager.local_epoch
 
     @property
     def local_samples(self) -> int:
-        """Samples of this peer in this epoch."""
+        """Samples of this peer in this swarm epoch."""
         return self.grad_averager.local_samples_accumulated if self.grad_averager is not None else self._local_samples
 
     @property

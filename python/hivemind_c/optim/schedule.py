@@ -1,4 +1,4 @@
-"""What is done when: which part of an epoch's end happens before step() returns, and which in the background.
+"""The order of work: which part of a swarm epoch's end happens before step() returns, and which in the background.
 
 The rules are in csrc/core/epoch/plan.c. docs/reference/optimizer.md shows the same as a table and as timelines, and
 tests hold the two together.
@@ -15,7 +15,7 @@ import _hivemind_c
 
 
 class Action(Enum):
-    """What a plan consists of, by the names of the core."""
+    """The actions of a plan, by the names of the core."""
 
     ACCUMULATE = "SUM"  #: add the batch's gradient to the epoch's
     LOCAL_STEP = "LOCAL_STEP"  #: step the optimizer with the batch's own gradient
@@ -60,7 +60,7 @@ class Schedule:
     def __post_init__(self) -> None:
         every = self.average_state_every
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"average_state_every must be a number of epochs, 1 or more, not {every!r}")
+            raise ValueError(f"average_state_every must be a number of swarm epochs, 1 or more, not {every!r}")
         assert self.core is not None  # which checks the options
 
     @functools.cached_property
@@ -82,5 +82,5 @@ class Schedule:
         return _plan(self.core.batch())
 
     def epoch(self, next_epoch: int, alone: bool) -> Plan:
-        """What a step() that ends an epoch does after batch()."""
+        """The actions of a step() that ends a swarm epoch, after batch()."""
         return _plan(self.core.end(next_epoch, alone))

@@ -46,7 +46,7 @@ def shortened(text: Any, most: int) -> str:
 
 
 def run_setup(pairs: Iterable[Tuple[str, Any]]) -> RunSetup:
-    """Returns the setup of these pairs. What does not fit into the limits is one last field with a digest of it.
+    """Returns the setup of these pairs. The rest, beyond the limits, is one last field with a digest.
 
     Args:
         pairs: Fields and their values, the most telling first.
@@ -122,7 +122,7 @@ def in_words(found: List[Difference]) -> str:
 
 
 class Verdict(NamedTuple):
-    """What the setups of other peers say about this peer's."""
+    """The verdict of other peers' setups about this peer's."""
 
     alike: int  #: other peers with the same setup
     differing: Mapping[str, RunSetup]  #: the others, by their IDs

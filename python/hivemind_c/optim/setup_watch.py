@@ -30,7 +30,7 @@ WARNED_MAX = 256  #: setups of others that are remembered as told
 
 
 class Told(NamedTuple):
-    """What a peer says of itself in its record."""
+    """The setup that a peer states in its record."""
 
     setup: RunSetup
     joined: float  #: when it began to train, by its own clock
@@ -126,7 +126,7 @@ class SetupWatch:
         self.joined = self.joined or get_dht_time()
 
     def check_again(self) -> None:
-        """Compares this peer once more at the end of its first epoch: peers that begin together miss each other.
+        """Compares this peer once more at the end of its first swarm epoch: peers that begin together miss each other.
 
         Of two that differ, the one that began later is refused. Raises ConfigMismatchError as check() does.
         """

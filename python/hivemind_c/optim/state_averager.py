@@ -184,7 +184,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         ]
 
     def _trained(self) -> List[torch.Tensor]:
-        """What is averaged of what is trained: the parameters."""
+        """The averaged part of the trained values: the parameters."""
         return [p.detach() for p in self.parameters.main]
 
     def _roles(self) -> List[TensorRole]:
@@ -225,7 +225,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
                 self.optimizer.step()
 
     def step_scheduler(self, metric: Optional[float] = None) -> None:
-        """Steps the scheduler by one epoch.
+        """Steps the scheduler by one swarm epoch.
 
         Args:
             metric: Value for ReduceLROnPlateau, which is not stepped without one.
@@ -240,7 +240,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             elif not self._told_of_no_metric:
                 self._told_of_no_metric = True
                 logger.warning(
-                    "skipping a step of ReduceLROnPlateau: this epoch has no metric; call optimizer.report_metric(loss)"
+                    "skipping a step of ReduceLROnPlateau: this swarm epoch has no metric; "
+                    "call optimizer.report_metric(loss)"
                 )
 
     @torch.no_grad()
@@ -332,8 +333,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         self.push()
 
     def _live(self) -> Optional[List[Optional[torch.Tensor]]]:
-        """What tensors_to_average are averages of; None where the optimizer has not begun that state, and None for all
-        if it has begun none.
+        """The tensors that tensors_to_average average; None where the optimizer has not begun that state, and None
+        for all if it has begun none.
         """
         states = [
             self.optimizer.state.get(self.parameters.main[index], {}).get(name) for index, name in self._statistics

@@ -37,20 +37,20 @@ class StateGift:
             self._asked = self._dht._node._started().gift_wait(self._key)
 
     def meet(self, hubs: List[str], ticket: bytes, epoch: int) -> None:
-        """Has the state of an epoch given to hubs that expect it, because peers of their group lack it.
+        """Has the state of a swarm epoch given to hubs that expect it, because peers of their group lack it.
 
         Args:
             hubs: IDs of the hubs.
             ticket: The ticket under which they expect it.
-            epoch: The epoch.
+            epoch: The swarm epoch.
         """
         self._meeting = Meeting(hubs, ticket, epoch) if hubs else None
 
     def is_wanted(self, epoch: int) -> bool:
-        """True if a hub waits for the state of this epoch.
+        """True if a hub waits for the state of this swarm epoch.
 
         Args:
-            epoch: Number of the epoch.
+            epoch: Number of the swarm epoch.
         """
         meeting, asked = self._meeting, self._asked
         if meeting is not None and epoch >= meeting.epoch:
@@ -63,7 +63,7 @@ class StateGift:
 
         Args:
             averager: The averager of the state.
-            epoch: Number of the epoch whose beginning the state is.
+            epoch: Number of the swarm epoch whose beginning the state is.
             made: The copy.
         """
         meeting, self._meeting = self._meeting, None

@@ -42,7 +42,7 @@ class StateOffers:
         """The state of this epoch's beginning is there, and the same as the others': offers it, if it is its turn.
 
         Args:
-            epoch: The epoch.
+            epoch: The swarm epoch.
         """
         now = time.monotonic()
         if self._last is not None:
@@ -54,7 +54,7 @@ class StateOffers:
         try:
             self._averager.share_state(epoch, wait=False)
         except (HivemindError, ValueError) as error:
-            logger.warning("epoch %d: could not offer the state to others, will retry: %s", epoch, error)
+            logger.warning("swarm epoch %d: could not offer the state to others, will retry: %s", epoch, error)
         self._cost_s = time.monotonic() - now
 
     def _every(self) -> int:

@@ -66,7 +66,7 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def describe(optimizer: torch.optim.Optimizer) -> Dict[str, Plain]:
-    """Whatever of it is no tensor: the options of its groups, and the plain numbers of its state. Peers of one state
+    """All of it that is no tensor: the options of its groups, and the plain numbers of its state. Peers of one state
     describe it alike.
     """
     groups = [
@@ -171,8 +171,8 @@ def alike(mine: Any, theirs: Any) -> bool:
 def probe(
     optimizer: torch.optim.Optimizer, wanted: Sequence[str]
 ) -> Tuple[List[Tuple[int, str, torch.Tensor]], Set[str]]:
-    """What the optimizer will remember under these names, as (index, name, an empty tensor without memory), found out
-    by a step without numbers; and all the names that it then knows."""
+    """The tensors that the optimizer will keep under these names, as (index, name, an empty tensor without memory),
+    found out by a step without numbers; and all the names that it then knows."""
     if not wanted:
         return [], set()
     groups = []

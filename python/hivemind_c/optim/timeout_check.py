@@ -1,4 +1,4 @@
-"""TimeoutCheck: whether averaging_timeout holds the averages of an epoch on the line that its rounds measured.
+"""TimeoutCheck: whether averaging_timeout holds the averages of a swarm epoch on the line that its rounds measured.
 
 Gradients and state are averaged one after the other, and the search for both groups begins at the same moment. So one
 averaging_timeout holds the search and both averages.
@@ -21,7 +21,7 @@ class TimeoutCheck:
     """Looks at the records of one peer. Its sentence comes at the first round that needs it.
 
     Args:
-        averaging_timeout: Longest time in seconds for the averages of an epoch, the search for their groups included.
+        averaging_timeout: Longest time in seconds for the averages of a swarm epoch, searches for groups included.
         matchmaking_time: Seconds of it for the search.
     """
 
@@ -30,7 +30,7 @@ class TimeoutCheck:
         self._said = 0.0  # seconds needed, in the last sentence
 
     def look(self, record: EpochRecord) -> Optional[str]:
-        """Takes the record of the next epoch. Returns what is to be said now, or None.
+        """Takes the record of the next swarm epoch. Returns what is to be said now, or None.
 
         Args:
             record: The record.
@@ -49,10 +49,10 @@ class TimeoutCheck:
         enough = 10 * math.ceil((SPARE * needed + self._matchmaking) / 10)
         return (
             f"averaging_timeout={self._timeout:g} {'is too short for' if ran_out else 'hardly holds'} the averages of "
-            f"an epoch on this line: {_measured(record, spent)}, an epoch needs {'at least ' if ran_out else ''}"
-            f"{needed:.0f} s, and matchmaking_time={self._matchmaking:g} comes before; give averaging_timeout={enough} "
-            "at all peers, or send fewer bytes with grad_compression and average_state_every "
-            "(docs/howto/choose-settings.md)"
+            f"a swarm epoch on this line: {_measured(record, spent)}, a swarm epoch needs "
+            f"{'at least ' if ran_out else ''}{needed:.0f} s, and matchmaking_time={self._matchmaking:g} comes "
+            f"before; give averaging_timeout={enough} at all peers, or send fewer bytes with "
+            "grad_compression and average_state_every (docs/howto/choose-settings.md)"
         )
 
 

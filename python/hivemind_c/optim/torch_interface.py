@@ -105,8 +105,8 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
         """
         if self.reuse_grad_buffers:
             raise ValueError(
-                "zero_grad() cannot be used with reuse_grad_buffers: gradients are added up in .grad until the epoch "
-                "ends; do not call zero_grad(), "
+                "zero_grad() cannot be used with reuse_grad_buffers: gradients are added up in .grad until the swarm "
+                "epoch ends; do not call zero_grad(), "
                 "or remove reuse_grad_buffers"
             )
         grads = [p.grad for p in self.state_averager.parameters.model if p.grad is not None]

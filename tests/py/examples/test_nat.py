@@ -122,4 +122,4 @@ def test_trainers_behind_nats_end_equal_through_a_hub(homes):
         [sys.executable, DEMO / "nat.py", str(homes)], capture_output=True, text=True, timeout=800, env=ENV
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
-    assert re.search(rf"after epoch \d+ the {homes - 1} survivors are equal to the bit", done.stdout)
+    assert re.search(rf"after swarm epoch \d+ the {homes - 1} survivors are equal to the bit", done.stdout)

@@ -76,7 +76,7 @@ def test_two_notebooks_behind_nats_train_through_a_hub(street):
     street.wait_for("kaggle", lambda text: latest(text, "peers") == 1)
     street.shows("kaggle", "the notebook that is left")
     street.interrupt("kaggle")
-    kept = [int(epoch) for epoch in re.findall(r"keeping the state of epoch (\d+)", street.text("rented"))]
+    kept = [int(epoch) for epoch in re.findall(r"keeping the state of swarm epoch (\d+)", street.text("rented"))]
     assert kept and any((street.folder / "rented/states").iterdir())
     street.open_notebook("colab", line)
     street.wait_for("colab", lambda text: latest(text, "global_epoch") > 0)

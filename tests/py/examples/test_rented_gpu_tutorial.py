@@ -4,7 +4,9 @@ import pathlib
 import re
 
 import pytest
+import torch
 from street import Street, latest
+from support import eventually
 from test_tutorials import UNTIL, promised
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -66,3 +68,6 @@ def test_two_pcs_and_a_rented_gpu_end_with_equal_weights(street):
         street.wait_for(name, lambda text: re.search(last, text))
         ends.add(re.search(r"swarm epoch (\d+) weights (\w+)", street.text(name)).groups())
     assert len(ends) == 1, ends
+    files = [street.folder / name / "wave.ckpt" for name in ALL]
+    kept = [torch.load(file)["state_dict"] for file in files if eventually(file.exists, 10)]
+    assert len(kept) == 3 and all(torch.equal(one[name], kept[0][name]) for one in kept for name in kept[0])

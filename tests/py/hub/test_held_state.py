@@ -127,7 +127,7 @@ def test_hub_follows_a_run_that_begins_anew(started, tmp_path):
     Checkpoints(tmp_path / "states", "test", 3).save(stranger)
     assert hub.address and hub.end() == 0
     again = started(Hub(tmp_path, "--checkpoints", tmp_path / "states"))
-    again.has_logged("offering the state of epoch 1000000")
+    again.has_logged("offering the state of swarm epoch 1000000")
     started(trainer([again.address]))
     assert "state.aside" in again.has_logged("gives way")
     again.wait_for(kept_epoch)

@@ -5,7 +5,7 @@ from hubs import Hub, replicas, told, trainer
 
 def kept_epoch(hub):
     """The epoch of the latest state that the hub has kept. 0: none."""
-    epochs = [line.split("of epoch ")[1].split(",")[0] for line in list(hub.log) if "keeping the state" in line]
+    epochs = [line.split("of swarm epoch ")[1].split(",")[0] for line in list(hub.log) if "keeping the state" in line]
     return int(epochs[-1]) if epochs else 0
 
 

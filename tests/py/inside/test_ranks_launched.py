@@ -29,9 +29,10 @@ made = LightningCLI(
     type(trainers.small()), trainers.lightning().LightningDataModule, run=False, save_config_callback=None
 )
 made.trainer.fit(made.model, trainers.data())
-print(f"rank {{made.trainer.global_rank}} of {{made.trainer.world_size}}: epoch {{made.trainer.strategy.global_epoch}}")
+strategy = made.trainer.strategy
+print(f"rank {{made.trainer.global_rank}} of {{made.trainer.world_size}}: swarm epoch {{strategy.global_epoch}}")
 """
-LINES = "rank 0 of 2: epoch 8", "rank 1 of 2: epoch 8"
+LINES = "rank 0 of 2: swarm epoch 8", "rank 1 of 2: swarm epoch 8"
 
 
 def blocks(language):
@@ -108,7 +109,8 @@ def test_command_line_takes_the_devices(start, devices):
     words = f"--trainer.max_epochs 2 --trainer.devices {devices} --trainer.accelerator cpu --trainer.logger false"
     running = start(f"python train.py {options} {words}", text=CLI.format(tests=str(ROOT / "tests/py")))
     assert running.wait(240) == 0, running.said()
-    assert all(line in running.said() for line in ("rank 0 of 2: epoch 4", "rank 1 of 2: epoch 4")), running.said()
+    said = running.said()
+    assert all(line in said for line in ("rank 0 of 2: swarm epoch 4", "rank 1 of 2: swarm epoch 4")), said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

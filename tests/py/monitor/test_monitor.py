@@ -203,7 +203,7 @@ def test_monitor_shows_the_trainers_progress(dhts):
         now = looks[-1]
         assert (now.target, now.num_peers, now.epoch, now.loss) == (64, 2, 3, 1.5)
         seen = {view.peer_id: view for view in now.peers}
-        assert seen[dhts[2].peer_id].doubt.startswith(f"says epoch {1 << 40}")
+        assert seen[dhts[2].peer_id].doubt.startswith(f"says swarm epoch {1 << 40}")
         for peer, loss in zip(peers, (1.0, 2.0)):
             view = seen[peer.dht.peer_id]
             assert (view.epoch, view.loss, view.failures, view.role) == (3, loss, 1, "trainer") and view.rounds >= 3
@@ -643,10 +643,10 @@ def test_latest_epoch_and_troubles_of_a_peer_are_shown():
     rows = {row["peer_id"]: row for row in as_json(now)["peers"]}
     assert as_json(now)["numbers"] == NUMBERS
     assert rows["12D3peer"]["last"] == list(SAID.last) and rows["12D3other"]["last"] is None
-    assert rows["12D3peer"]["troubles"] == ["misses epochs again and again"]
+    assert rows["12D3peer"]["troubles"] == ["misses swarm epochs again and again"]
     console = rich.console.Console(width=200, record=True, file=io.StringIO())
     console.print(draw(now, "join"))
-    assert "misses epochs again and again" in console.export_text()
+    assert "misses swarm epochs again and again" in console.export_text()
 
 
 def test_tensorboard_gets_each_epoch_once(tmp_path):

@@ -92,11 +92,11 @@ def test_the_page_shows_the_figures_and_strangers_texts_as_text(serve, browser):
         assert text_of(page, "samples") == "32 of 64 samples" and text_of(page, "state") == "live"
         assert page.count(html.escape(EVIL, quote=False)) == 3 and "<img" not in page and page.count("<script") == 1
         assert (
-            re.search(r"<title>run: epoch 1234</title>", page)
+            re.search(r"<title>run: swarm epoch 1234</title>", page)
             and text_of(page, "join") == "INITIAL_PEERS=/ip4/192.0.2.1/tcp/1"
         )
         assert "6.0 s, 117% computing" in page and "wall_s 6, computing_s 7, " in page  # SAID counts up
-        assert "<td>misses epochs again and again</td>" in page
+        assert "<td>misses swarm epochs again and again</td>" in page
         assert 'id="loss-chart"' in page and page.count('data-points="10"') == 2
 
 

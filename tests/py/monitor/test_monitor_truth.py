@@ -139,7 +139,7 @@ def test_pages_show_the_trainers_logs_despite_a_liar(monitors, program, browser)
             assert shown == {**expected, "name": known["name"], "loss": f"{known['loss']:.4f}", "kind": ""}
         assert (
             rows[lies]["kind"] == "doubt"
-            and rows[lies]["seen"].startswith("says epoch 1000000")
+            and rows[lies]["seen"].startswith("says swarm epoch 1000000")
             and rows[lies]["version"] == EVIL
         )
         assert text_of(page, "loss") == "23.7500", "the middle of the two"

@@ -134,7 +134,7 @@ def test_slow_peer_between_local_averages_keeps_its_updates(peer, dhts, caplog):
     other.report_local_progress(9, 1)  # it has averaged in epoch 6, and nobody has that state
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
     counts_a_little(one)
-    assert one.optimizer.local_epoch == 4 and any("peers claim epoch 9" in line for line in caplog.messages)
+    assert one.optimizer.local_epoch == 4 and any("peers claim swarm epoch 9" in line for line in caplog.messages)
     other.shutdown()
 
 
@@ -204,7 +204,7 @@ def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
     assert not one.optimizer.is_synchronized_with_peers()
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         one.batch()
-    assert any("peers claim epoch 7" in line and "continues in epoch 0" in line for line in caplog.messages)
+    assert any("peers claim swarm epoch 7" in line and "continues in swarm epoch 0" in line for line in caplog.messages)
     assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
     assert one.optimizer.is_synchronized_with_peers() and one.optimizer.tracker.global_epoch == 0
     ghost.shutdown()
@@ -322,7 +322,7 @@ def test_lone_trainer_refuses_a_useless_state_and_trains_on(peer, dhts, useless,
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         train_until([one], lambda: one.optimizer.local_epoch >= 2)
-    assert any("refusing the state of epoch 1000000" in line for line in caplog.messages)
+    assert any("refusing the state of swarm epoch 1000000" in line for line in caplog.messages)
     with pytest.raises(hivemind.HivemindError):  # it is not tried again
         one.optimizer.state_averager.look_for_state(3.0, epoch_least=10**6)
     stranger.withdraw()
@@ -382,7 +382,7 @@ def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog, way):
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         late.batch()
     is_over = True
-    assert any("stays in this epoch" in line for line in caplog.messages)
+    assert any("stays in this swarm epoch" in line for line in caplog.messages)
     assert late.optimizer.local_epoch == 2 and torch.equal(flat(late.model), flat(old[0].model))
     ghost.shutdown()
     assert eventually(lambda: late.optimizer.tracker.global_progress.samples_accumulated < 32)

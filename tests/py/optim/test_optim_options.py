@@ -48,7 +48,7 @@ REFUSED = {
     "no time after matchmaking": (dict(averaging_timeout=5, matchmaking_time=10), ValueError, "leaves no time for averaging"),
     "time as a text": (dict(matchmaking_time="5"), TypeError, "a number of seconds"),
     "no chunk's time": (dict(next_chunk_timeout=-1), ValueError, "next_chunk_timeout must be more"),
-    "no epoch between averages": (dict(average_state_every=0), ValueError, "average_state_every must be a number of epochs"),
+    "no epoch between averages": (dict(average_state_every=0), ValueError, "average_state_every must be a number of swarm epochs"),
     "a norm of nothing": (dict(max_grad_norm=0), ValueError, "max_grad_norm"),
     "a compression's class": (dict(grad_compression=hivemind.Float16Compression), TypeError, r"write Float16Compression\(\)"),
     "a compression as a text": (dict(state_averaging_compression="fp16"), TypeError, "state_averaging_compression must be a compression"),

@@ -23,11 +23,11 @@ SAID = {
     "in the background": (dict(reducing_s=1.0, background_reducing_s=20.0, **MOVED), "hardly holds"),
     "the second average ran out": (
         dict(reducing_s=24.0, why=RAN_OUT, **MOVED),
-        "240 MB took 24.0 s (80 Mbit/s), an epoch needs at least 48 s",
+        "240 MB took 24.0 s (80 Mbit/s), a swarm epoch needs at least 48 s",
     ),
     "both ran out": (
         dict(reducing_s=0.0, members=0, outcome="failed", why=RAN_OUT),
-        "no average was complete in time, an epoch needs at least 30 s",
+        "no average was complete in time, a swarm epoch needs at least 30 s",
     ),
     "alone": (dict(reducing_s=0.0, members=0, outcome="alone"), None),
     "failed otherwise": (dict(reducing_s=1.0, why=("averaging gradients failed: nobody came",)), None),

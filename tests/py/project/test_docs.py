@@ -84,6 +84,18 @@ PYTHON = {
         TRAINING + SMALL + "model = Small()",
         "from types import SimpleNamespace as Made\nstub = Made(strategy=Made(global_epoch=10_000), should_stop=False)\nStopAt().on_train_batch_end(stub)\nassert stub.should_stop",
     ),
+    "docs/howto/bring-data.md": (
+        "import os, pathlib\nos.mkdir('data')\nfor n in range(7):\n    pathlib.Path(f'data/{n}.txt').write_text(f'{n}\\n')",
+        "read = lambda given, workers=0: sorted(int(x) for batch in torch.utils.data.DataLoader(given, batch_size=2, num_workers=workers) for x in batch)\n"
+        "assert read(everything) == read(everything, 3) == read(mine) == list(range(7)) and len(part) == len(whole) == 64 * len(loader)\n"
+        "assert sorted(sum((read(Lines(glob.glob('data/*.txt'), n, 3), 2) for n in range(3)), [])) == list(range(7))\n"
+        "from hivemind_c._lightning.patches import change_seeds\norders = set()\nfor name in 'amberamber', 'blueblue':\n    random.seed(0)\n    change_seeds(name)\n    orders.add(tuple(int(x) for batch in stream for x in batch))\nassert len(orders) == 2",
+    ),
+    "docs/howto/checkpoints.md": (
+        TRAINING + SMALL + "model = Small()\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**{**options, 'max_epochs': 1}, log_every_n_steps=1)\nL.Trainer = Short\nloader = torch.utils.data.DataLoader([(torch.randn(4), torch.tensor(0))] * 800, batch_size=8)",
+        "saved = torch.load('checkpoints/last.ckpt')\nassert saved['optimizer_states'][0]['hivemind_c']['local_epoch'] == 0 and saved['global_step'] == 100\n"
+        "assert torch.equal(saved['state_dict']['layer.weight'], model.layer.weight) and torch.equal(Small.load_from_checkpoint('checkpoints/last.ckpt').layer.weight, model.layer.weight)",
+    ),
     "docs/howto/plain-loop.md": (TRAINING + ANOTHER, "assert optimizer.local_samples == 64 and len(dht.get_visible_maddrs()) >= 1"),
     "docs/howto/huggingface.md": (
         TRAINING + SMALL + "import hivemind_c, transformers\nfrom hivemind_c import Optimizer\nfrom transformers import TrainingArguments\nmodel, dht = Small(), hivemind_c.DHT(start=True)",

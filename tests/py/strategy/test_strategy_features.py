@@ -208,7 +208,7 @@ def test_one_cycle_that_has_ended_keeps_its_rate(caplog):
 
 def test_scheduler_that_counts_epochs_is_told_which(caplog):
     fit(alone(), small(scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 3)), max_epochs=1)
-    (line,) = lines(caplog, "once in each global epoch")
+    (line,) = lines(caplog, "once in each swarm epoch")
     assert line.startswith("StepLR steps") and "'interval': 'step'" in line
     caplog.clear()
     fit(
@@ -216,7 +216,7 @@ def test_scheduler_that_counts_epochs_is_told_which(caplog):
         small(scheduler=lambda o: {"scheduler": torch.optim.lr_scheduler.StepLR(o, 3), "interval": "step"}),
         max_epochs=1,
     )
-    assert not lines(caplog, "once in each global epoch")
+    assert not lines(caplog, "once in each swarm epoch")
 
 
 def test_lr_schedulers_returns_the_users_own():

@@ -56,7 +56,7 @@ function chart(id, points, value, digits) {
 function show(run) {
   at("join").textContent = run.join;
   if (run.waiting) return;
-  document.title = `${run.run_id}: epoch ${run.epoch}`;
+  document.title = `${run.run_id}: swarm epoch ${run.epoch}`;
   at("run").textContent = run.run_id;
   at("epoch").textContent = number(run.epoch);
   at("progress").max = run.target;
