@@ -56,8 +56,10 @@ static int begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
 void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   if (self->state != HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_ENDING);
-  if (self->late != HV_EPOCH_LATE_IDLE)
-    return; /* rule 2: its outcome first, then another look */
+  if (self->late != HV_EPOCH_LATE_IDLE) {
+    epoch_takes(self); /* rule 2: its outcome first, then another look; it may have come while the batch stepped */
+    return;
+  }
   hv_epoch_run *r = &self->end;
   *r = (hv_epoch_run){.epoch = self->told, .alone = epoch_holds_replica(self) && e->figures->n_peers <= 1};
   r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);

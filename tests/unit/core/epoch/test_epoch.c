@@ -645,6 +645,25 @@ static void hub_without_gradients_counts_after_the_round_of_the_state(void **unu
   }
 }
 
+/* Rule 2: the late lane's outcome comes while the batch that ends the next epoch still steps; nobody else would take it over. */
+static void late_outcome_that_came_during_a_local_step_is_taken(void **unused) {
+  (void)unused;
+  hv_epoch_options options = {.average_state_every = 1, .use_local_updates = 1, .delay_state_averaging = 1};
+  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  s->e.late = HV_EPOCH_LATE_WORKS;
+  s->e.end.plan = hv_epoch_plan_end(&options, 1, 0);
+  epoch_is_over(s);
+  batch(s);
+  assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_LOCAL_STEP);
+  s->e.late = HV_EPOCH_LATE_TO_TAKE;
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+  assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_APPLY);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  assert_int_equal(s->e.late, HV_EPOCH_LATE_IDLE);
+}
+
 /* ---- whatever happens ---- */
 
 static hv_progress_figures some_figures(check_rng *rng, const scene *s) {
@@ -755,6 +774,7 @@ int main(void) {
       cmocka_unit_test(newcomer_looks_for_the_trainers_state),
       cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
       cmocka_unit_test(hub_leaves_a_group_of_one_trainer),
+      cmocka_unit_test(late_outcome_that_came_during_a_local_step_is_taken),
       cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
       cmocka_unit_test(hub_gives_up_a_search_that_the_others_are_past),
       cmocka_unit_test(hub_without_gradients_counts_after_the_round_of_the_state),
