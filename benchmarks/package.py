@@ -38,7 +38,8 @@ def unpacked(wheel: str) -> Iterator[Path]:
             with zipfile.ZipFile(wheel) as files:
                 files.extractall(folder)
         except (OSError, zipfile.BadZipFile) as error:
-            raise BenchmarkError(f"--against {wheel}: it cannot be unpacked: {error}; give a wheel of hivemind_c") from None
+            why = f"--against {wheel}: it cannot be unpacked: {error}; give a wheel of hivemind_c"
+            raise BenchmarkError(why) from None
         if not (Path(folder) / "hivemind_c").is_dir():
             raise BenchmarkError(f"--against {wheel}: it has no hivemind_c; give a wheel of hivemind_c")
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""What an epoch of an Optimizer is made of, for those who decide and do it."""
+"""An epoch of an Optimizer in its parts, for those who decide and do it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of TrainingStateAverager find in it, each in a file of its own."""
+"""The parts of TrainingStateAverager, and what they find in it, each in a file of its own."""
 
 from __future__ import annotations
 
