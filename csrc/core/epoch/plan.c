@@ -23,7 +23,7 @@ hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
                    "a delayed optimizer step works on a copy of the parameters while the model trains on: write "
                    "offload_optimizer=True, optimizer=lambda params: torch.optim.AdamW(params), params=model.parameters()");
   if (o->average_state_every < 1)
-    return hv_fail(err, HV_INVALID, "average_state_every must be a number of epochs, 1 or more, not 0");
+    return hv_fail(err, HV_INVALID, "average_state_every must be a number of swarm epochs, 1 or more, not 0");
   return HV_OK;
 }
 

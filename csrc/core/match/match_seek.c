@@ -144,9 +144,10 @@ void match_seek_hopeless(hv_match *match, uint64_t at) {
     return;
   }
   if (at)
-    snprintf(s->text, sizeof s->text,
-             "the others are in epoch %llu already, or about to enter it, and no peer joins this epoch any more: load their state",
-             (unsigned long long)(at - 1));
+    snprintf(
+        s->text, sizeof s->text,
+        "the others are in swarm epoch %llu already, or about to enter it, and no peer joins this one any more: load their state",
+        (unsigned long long)(at - 1));
   else if (hv_match_others(match))
     snprintf(s->text, sizeof s->text,
              "no other peer is in this epoch: the %zu known peers are behind and are not about to reach it",

@@ -133,7 +133,7 @@ static void give_failed(giving *g, hv_status status, const char *text) {
   }
   if (status == HV_TOO_LARGE || status == HV_INVALID || status == HV_UNSUPPORTED)
     give_settled(g);
-  hv_env_log(env, HV_LOG_INFO, "gift", "not_given", "could not send the state of epoch %llu to the hub %s: %s",
+  hv_env_log(env, HV_LOG_INFO, "gift", "not_given", "could not send the state of swarm epoch %llu to the hub %s: %s",
              (unsigned long long)g->snapshot->manifest.epoch, hv_peer_print(&g->hubs[g->at], id), g->text);
   give_next(g);
 }
@@ -394,7 +394,8 @@ hv_status hv_givers_give(hv_givers *givers, hv_gift_give *give, hv_error *err) {
   if (give->n_hubs > HV_GIFT_HUBS || (give->hubs && !give->n_hubs))
     return hv_fail(err, HV_INVALID, "a state is given to 1 to %d hubs at a time, not %zu", HV_GIFT_HUBS, give->n_hubs);
   if (!give->hubs && (!is_asked(p) || give->state.epoch < least_of(p)))
-    return hv_fail(err, HV_NOT_FOUND, "no hub asks this peer for the state of epoch %llu", (unsigned long long)give->state.epoch);
+    return hv_fail(err, HV_NOT_FOUND, "no hub asks this peer for the state of swarm epoch %llu",
+                   (unsigned long long)give->state.epoch);
   giving *g = hv_mem_zalloc(givers->env->mem, sizeof *g);
   if (!g)
     return hv_fail(err, HV_NOMEM, "cannot give the state: no memory; raise the memory limit");

@@ -56,7 +56,7 @@ static void load_report(hv_loader *l) {
       most = d;
   }
   if (l->has_manifest && l->status == HV_OK)
-    hv_env_log(l->env, HV_LOG_DEBUG, "state", "state_loaded", "the swarm's state of epoch %llu came: %llu bytes from %u peers",
+    hv_env_log(l->env, HV_LOG_DEBUG, "state", "state_loaded", "the state of swarm epoch %llu came: %llu bytes from %u peers",
                (unsigned long long)l->epoch, (unsigned long long)l->manifest.image, l->seen.donors);
   load->manifest = l->has_manifest ? &l->manifest : NULL;
   load->epoch = l->epoch;
@@ -349,7 +349,7 @@ static void decide(hv_loader *l, hv_ballot *ballots) {
     look_again(l, HV_UNREACHABLE, "cannot load the state: all peers that offered it have left; try again later");
   else if (l->load->epoch_least > 0) { /* a caller that wants an epoch knows a peer there, which may offer it soon */
     char text[80];
-    snprintf(text, sizeof text, "no peer offers a state of epoch %llu or later: try again later",
+    snprintf(text, sizeof text, "no peer offers a state of swarm epoch %llu or later: try again later",
              (unsigned long long)l->load->epoch_least);
     look_again(l, HV_NOT_FOUND, text);
   } else

@@ -157,8 +157,9 @@ static void arrival_end(arrival *a, hv_status status, const char *text) {
 
 static void arrival_fail(arrival *a, hv_status status, const char *text) {
   char id[HV_PEER_TEXT_MAX];
-  hv_env_log(a->takers->env, HV_LOG_INFO, "gift", "not_taken", "the state of epoch %llu that peer %s gives did not come whole: %s",
-             (unsigned long long)a->gift.epoch, hv_peer_print(&a->giver, id), text);
+  hv_env_log(a->takers->env, HV_LOG_INFO, "gift", "not_taken",
+             "the state of swarm epoch %llu that peer %s gives did not come whole: %s", (unsigned long long)a->gift.epoch,
+             hv_peer_print(&a->giver, id), text);
   arrival_end(a, status, text);
 }
 
