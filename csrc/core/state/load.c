@@ -348,7 +348,7 @@ static void decide(hv_loader *l, hv_ballot *ballots) {
   else if (l->chosen)
     look_again(l, HV_UNREACHABLE, "cannot load the state: all peers that offered it have left; try again later");
   else if (l->load->epoch_least > 0) { /* a caller that wants an epoch knows a peer there, which may offer it soon */
-    char text[80];
+    char text[100];
     snprintf(text, sizeof text, "no peer offers a state of swarm epoch %llu or later: try again later",
              (unsigned long long)l->load->epoch_least);
     look_again(l, HV_NOT_FOUND, text);
