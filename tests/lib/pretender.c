@@ -83,7 +83,8 @@ static pretender_shared *shares(pretender *p, pretender_shared *slots, uint64_t 
   if (!bytes)
     return NULL;
   *s = (pretender_shared){.of = p, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
-  memcpy(s->metadata, mark->bytes, HV_MARK_SIZE);
+  if (pretender_look(p)->lineage->is_kept) /* else the state has no mark, and is known by its bytes */
+    memcpy(s->metadata, mark->bytes, HV_MARK_SIZE);
   s->give.state = state_of(s, epoch, bytes, &s->part, s->metadata, done);
   return s;
 }
@@ -272,7 +273,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
     applies(p, order->samples != 0);
     return 1;
   case HV_EPOCH_PREPARE:
-    if (p->summed != order->samples)
+    if (p->summed != order->samples && !p->program.options.use_local_updates) /* there it may count an epoch in which it sums on */
       fails(p, "n%zu has summed %llu samples, and the machine says %llu", p->index, (unsigned long long)p->summed,
             (unsigned long long)order->samples);
     if (p->program.options.use_local_updates) { /* each batch was a step */

@@ -54,6 +54,26 @@ static void client_hears_the_next_request_if_no_gift_was_begun(void **unused) {
   plays_well_under(NO_FAULTS, swarm_run_play, 1835, 4, 1);
 }
 
+/* An average of the state came while the batch that ended the next epoch stepped: nobody took it over, and the peer waited for
+ * good. */
+static void average_that_comes_during_a_local_step_is_taken(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_local_play, 63, 4, 1);
+  plays_well_under(NO_FAULTS, swarm_run_local_play, 69, 4, 1);
+}
+
+/* A client that nobody came to stepped by itself beside a peer that could be dialled: neither could load the other's state. */
+static void client_and_open_peer_do_not_part(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1004, 4, 1);
+}
+
+/* A hub still waited for a state's group while the trainers sought those of the next epoch, and left one of them out. */
+static void hub_is_in_time_for_the_next_epoch(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_play, 1179, 4, 1);
+}
+
 /* The hub does not come for a single trainer, whose search lasted its whole time. */
 static void last_client_goes_on_when_the_other_left(void **unused) {
   (void)unused;
@@ -78,6 +98,9 @@ int main(void) {
       cmocka_unit_test(client_hears_the_next_request_if_no_gift_was_begun),
       cmocka_unit_test(last_client_goes_on_when_the_other_left),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
+      cmocka_unit_test(average_that_comes_during_a_local_step_is_taken),
+      cmocka_unit_test(client_and_open_peer_do_not_part),
+      cmocka_unit_test(hub_is_in_time_for_the_next_epoch),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,7 +217,7 @@ static void sees_moves(room *r, size_t i, uint64_t now) {
     if (was_out && !is_out(s))
       s->entered_us = now;
   }
-  if (e->has_met && !s->has_come)
+  if ((e->has_met || e->end.state_averaged) && !s->has_come)
     checks_coming(r, i);
 }
 
@@ -484,16 +484,20 @@ static void says_plan(const room *r, int help) {
   hv_sim_say(
       r->run->sim,
       "%zu peers, %zu of them dial out only%s, epochs of %.1f s, models %s; late: gradients %d, step %d, state %d; offload %d, "
-      "the state each %llu epochs",
+      "local updates %d, the state each %llu epochs",
       r->first, r->clients, help ? ", and a hub" : "", (double)r->epoch_us * 1e-6, r->models ? "differ" : "are equal",
-      o->delay_grad_averaging, o->delay_optimizer_step, o->delay_state_averaging, o->offload,
+      o->delay_grad_averaging, o->delay_optimizer_step, o->delay_state_averaging, o->offload, o->use_local_updates,
       (unsigned long long)o->average_state_every);
 }
 
-void swarm_run_play(swarm_run *run) {
+static void plays(swarm_run *run, int local) {
   static room r;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
   draws(&r);
+  if (local)
+    r.program.options = (hv_epoch_options){.use_local_updates = 1,
+                                           .delay_state_averaging = r.program.options.delay_state_averaging,
+                                           .average_state_every = r.program.options.average_state_every};
   if (!run->options->faults) {
     hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500};
     hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
@@ -525,6 +529,14 @@ void swarm_run_play(swarm_run *run) {
   swarm_figure(run, "waits_else_s", (double)r.longest_us[GOINGS] * 1e-6);
   swarm_figure(run, "coming_s", r.n_coming ? (double)r.coming_us * 1e-6 / (double)r.n_coming : 0);
   swarm_over(run);
+}
+
+void swarm_run_play(swarm_run *run) {
+  plays(run, 0);
+}
+
+void swarm_run_local_play(swarm_run *run) {
+  plays(run, 1);
 }
 
 /* ---- two clients and a hub ---- */
