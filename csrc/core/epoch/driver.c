@@ -8,7 +8,7 @@
 
 enum {
   TEXT_MAX = 24,
-  LOOK_US = 20000 /* without hands: between two looks at the run */
+  LOOK_US = 50000 /* without hands: between two looks at the run */
 };
 
 typedef struct round_of {
@@ -36,7 +36,7 @@ struct hv_epoch_driver {
   hv_state_load load;
   hv_gift_wait asking;
   int waits_for_hub, is_asked;
-  uint64_t asked_least;
+  uint64_t asked_least, look_us;
   struct { /* to the hubs of the latest group */
     hv_peer_id hubs[HV_GIFT_HUBS];
     size_t n;
@@ -64,7 +64,11 @@ static void own(void *arg, hv_progress_own *out) {
 }
 
 static void time_passes(hv_epoch_driver *d) {
-  hv_epoch_event event = {.kind = d->config.hands.act || !hv_epoch_is_free(&d->machine) ? HV_EPOCH_TIME : HV_EPOCH_BATCH};
+  hv_epoch_event event = {.kind = HV_EPOCH_TIME};
+  if (!d->config.hands.act && hv_epoch_is_free(&d->machine) && now_of(d) >= d->look_us) {
+    event.kind = HV_EPOCH_BATCH;
+    d->look_us = now_of(d) + LOOK_US; /* also where each look ends at once */
+  }
   drives(d, &event);
 }
 
@@ -430,9 +434,9 @@ static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
   while (hv_epoch_next(&d->machine, &order))
     carries_out(d, &order);
   d->is_busy = was_busy;
-  uint64_t due_us = hv_epoch_due_us(&d->machine), look_us = now_of(d) + LOOK_US;
-  if (!d->config.hands.act && due_us > look_us)
-    due_us = look_us;
+  uint64_t due_us = hv_epoch_due_us(&d->machine);
+  if (!d->config.hands.act && due_us > d->look_us)
+    due_us = d->look_us;
   if (due_us != HV_EPOCH_NONE && d->progress)
     d->env->timer_set(d->env, &d->timer, due_us > now_of(d) ? due_us - now_of(d) : 1000);
   looks_whether_over(d);

@@ -222,6 +222,7 @@ typedef struct hv_epoch_run {
   int alone, averaged, stepped, state_averaged, nobody, meets_another, taken;
   int lost_some;      /* a member has gone in the round of gradients */
   uint64_t lonely_us; /* since when nobody else is counted while it seeks; 0: somebody is */
+  uint64_t sought_us; /* when the search for a group of gradients was last waited for */
 } hv_epoch_run;
 
 typedef struct hv_epoch {
@@ -234,6 +235,7 @@ typedef struct hv_epoch {
   double speed;
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */
+  uint64_t again_us;            /* no look for the state of those who are counted before this time */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */
   int seeking[HV_EPOCH_ROUNDS]; /* 1: under way */
   int has_to_step;              /* with the batch, where updates are local */

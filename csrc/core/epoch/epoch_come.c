@@ -288,7 +288,11 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
     comes_first(self, e, self->found);
     return;
   }
-  self->until_us = e->now_us + HV_EPOCH_AGAIN_US;
+  if (e->now_us < self->again_us) { /* the look before may have been answered at once */
+    self->until_us = self->again_us;
+    return;
+  }
+  self->again_us = e->now_us + HV_EPOCH_AGAIN_US;
   begins_look(self, there, e->now_us); /* a newcomer may trust the hub, whose state is older, more than those who train */
   epoch_wake(self, 1);
 }

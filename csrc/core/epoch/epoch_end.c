@@ -63,6 +63,7 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   *r = (hv_epoch_run){.epoch = self->told, .alone = epoch_holds_replica(self) && e->figures->n_peers <= 1};
   r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);
+  r->sought_us = e->now_us;
   if (r->alone)
     epoch_cancel(self);
   r->samples = self->ledger->sums;
@@ -294,10 +295,14 @@ static void judges(hv_epoch *self, const epoch_event *e) {
     epoch_tell(self, HV_EPOCH_SAYS_WRONG);
 }
 
-/* A step by itself would be of a replica that nobody can load, while another that can be dialled is in this epoch: it will come. */
-static int waits_for_the_open(const hv_epoch *self, const hv_progress_figures *f) {
-  return epoch_holds_replica(self) && !self->config.reachable && self->told == self->end.epoch && f->epoch == self->end.epoch &&
-         f->n_peers > f->n_clients;
+/* A step by itself would be of a replica that nobody can load, while another that can be dialled is in this epoch: it will come.
+ * Not after a search that ended at once, as the next one would. */
+static int waits_for_the_open(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  int lasted = e->now_us >= self->end.sought_us + HV_EPOCH_AGAIN_US;
+  self->end.sought_us = e->now_us;
+  return lasted && epoch_holds_replica(self) && !self->config.reachable && self->told == self->end.epoch &&
+         f->epoch == self->end.epoch && f->n_peers > f->n_clients;
 }
 
 /* Rule 7, a table on the page. */
@@ -315,7 +320,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     is_left_out(self, lane, e);
     return;
   }
-  if (outcome == HV_EPOCH_NOBODY && waits_for_the_open(self, e->figures)) {
+  if (outcome == HV_EPOCH_NOBODY && waits_for_the_open(self, e)) {
     begins_round(self, lane, HV_EPOCH_GRADIENTS);
     return;
   }
