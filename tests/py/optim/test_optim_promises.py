@@ -159,7 +159,7 @@ def test_wrong_replica_does_not_move_the_others(swarm):
 
 def test_replica_of_one_model_keeps_its_mark_for_all_epochs(swarm):
     """Two models that begin together: from the second common epoch on there is one mark, of the one that won."""
-    peers = swarm(2, models=[network(1), network(2)], average_state_every=1)
+    peers = swarm(2, models=[network(1), network(2)], average_state_every=1, target_batch_size=640)
     train_together(peers, 1)
     right = [peer for peer in peers if not peer.optimizer.state_averager.lineage.is_wrong]
     assert len(right) == 1
