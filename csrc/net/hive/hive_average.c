@@ -110,7 +110,7 @@ static hv_hive_op *new_op(hv_hive_averager *a, void (*start)(hv_hive_op *, hv_no
   return o;
 }
 
-static void end_op(hv_hive_op *o, hv_status status, const char *text) {
+void hv_hive_end_op(hv_hive_op *o, hv_status status, const char *text) {
   if (status != HV_OK) {
     hv_hive_fail_op(o, status, text);
     return;
@@ -128,7 +128,7 @@ hv_average *hv_hive_averager_core(hv_hive_averager *a) {
 static void start_new(hv_hive_op *o, hv_node *node) {
   hv_error err = {0};
   hv_status status = hv_average_new(hv_node_averages(node), o->u.average.config, &o->u.average.averager->average, &err);
-  end_op(o, status, err.text);
+  hv_hive_end_op(o, status, err.text);
 }
 
 static hv_status make_lock(hv_hive_averager *a) {
@@ -222,7 +222,7 @@ hv_status hv_hive_averager_new(hv_hive *hive, const hv_hive_averager_config *con
 }
 
 static void closed(void *arg) {
-  end_op(arg, HV_OK, "");
+  hv_hive_end_op(arg, HV_OK, "");
 }
 
 static void start_close(hv_hive_op *o, hv_node *node) {
@@ -241,8 +241,7 @@ static void pause_a_little(hv_hive_averager *a) {
 
 /* HV_NOMEM: the hive thread was not asked. */
 static hv_status ask_to_close(hv_hive_averager *a) {
-  hv_hive_op *o = new_op(a, start_close);
-  return o ? hv_hive_ask(o, NULL) : HV_NOMEM;
+  return hv_hive_ask(new_op(a, start_close), NULL);
 }
 
 void hv_hive_averager_free(hv_hive_averager *a) {
@@ -368,7 +367,7 @@ static void start_trigger(hv_hive_op *o, hv_node *node) {
   (void)node;
   if (step)
     hv_average_trigger(o->u.average.averager->average, step);
-  end_op(o, HV_OK, "");
+  hv_hive_end_op(o, HV_OK, "");
 }
 
 static void start_give_up(hv_hive_op *o, hv_node *node) {
@@ -377,7 +376,7 @@ static void start_give_up(hv_hive_op *o, hv_node *node) {
   (void)node;
   if (step)
     hv_average_give_up(average, step);
-  end_op(o, HV_OK, "");
+  hv_hive_end_op(o, HV_OK, "");
 }
 
 static void start_weight(hv_hive_op *o, hv_node *node) {
@@ -385,25 +384,25 @@ static void start_weight(hv_hive_op *o, hv_node *node) {
   (void)node;
   if (step)
     hv_average_set_weight(o->u.average.averager->average, step, o->u.average.weight);
-  end_op(o, HV_OK, "");
+  hv_hive_end_op(o, HV_OK, "");
 }
 
 static void start_reached(hv_hive_op *o, hv_node *node) {
   (void)node;
   hv_average_reached(o->u.average.averager->average, o->u.average.reached);
-  end_op(o, HV_OK, "");
+  hv_hive_end_op(o, HV_OK, "");
 }
 
 static void start_comes(hv_hive_op *o, hv_node *node) {
   (void)node;
   hv_average_comes(o->u.average.averager->average, o->u.average.reached);
-  end_op(o, HV_OK, "");
+  hv_hive_end_op(o, HV_OK, "");
 }
 
 static void start_step_aside(hv_hive_op *o, hv_node *node) {
   (void)node;
   hv_average_step_aside(o->u.average.averager->average);
-  end_op(o, HV_OK, "");
+  hv_hive_end_op(o, HV_OK, "");
 }
 
 /* Nobody waits for these. A later step whose future lies where this one's was cannot be meant: its op comes after this one. */
@@ -486,7 +485,7 @@ static void start_set_bits(hv_hive_op *o, hv_node *node) {
   hv_error err = {0};
   (void)node;
   hv_status status = hv_average_set_bits(o->u.average.averager->average, o->u.average.text, &err);
-  end_op(o, status, err.text);
+  hv_hive_end_op(o, status, err.text);
 }
 
 void hv_hive_averager_bits(hv_hive_averager *a, char out[HV_GROUP_BITS_MAX + 1]) {
@@ -528,7 +527,7 @@ static void start_set_setup(hv_hive_op *o, hv_node *node) {
   hv_error err = {0};
   (void)node;
   hv_status status = hv_average_set_setup(o->u.average.averager->average, o->u.average.text, &err);
-  end_op(o, status, err.text);
+  hv_hive_end_op(o, status, err.text);
 }
 
 hv_status hv_hive_averager_set_setup(hv_hive_averager *a, hv_span setup, hv_error *err) {

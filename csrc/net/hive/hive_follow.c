@@ -30,21 +30,12 @@ static void has_met(void *arg, const hv_epoch_met *met) {
   }
 }
 
-static void end_op(hv_hive_op *o, hv_status status, const char *text) {
-  if (status != HV_OK) {
-    hv_hive_fail_op(o, status, text);
-    return;
-  }
-  hv_future_finish(o->future, hv_span_of(NULL, 0), NULL);
-  hv_hive_free_op(o);
-}
-
 static void is_over(void *arg) {
   hv_hive_follower *f = arg;
   hv_hive_op *closing = f->closing;
   f->closing = NULL;
   if (closing)
-    end_op(closing, HV_OK, "");
+    hv_hive_end_op(closing, HV_OK, "");
 }
 
 static void start_open(hv_hive_op *o, hv_node *node) {
@@ -73,7 +64,7 @@ static void start_open(hv_hive_op *o, hv_node *node) {
       .hands = {.met = has_met, .over = is_over, .arg = f}};
   f->env = parts.env;
   hv_status status = hv_epoch_driver_new(&parts, &config, &f->driver, &err);
-  end_op(o, status, err.text);
+  hv_hive_end_op(o, status, err.text);
 }
 
 static hv_status ask(hv_hive_follower *f, const hv_hive_follower_config *config, void (*start)(hv_hive_op *, hv_node *),

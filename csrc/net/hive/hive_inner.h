@@ -74,6 +74,8 @@ hv_status hv_hive_submit(hv_hive_op *op, hv_future **out);
 /* The same, and waits for the answer. NULL: HV_NOMEM. */
 hv_status hv_hive_ask(hv_hive_op *op, hv_error *err);
 void hv_hive_free_op(hv_hive_op *op); /* its future is finished, or it was never submitted */
+/* Ends an operation without a result: well, or with a failure. */
+void hv_hive_end_op(hv_hive_op *op, hv_status status, const char *text);
 /* Each fails the future and frees the operation. hv_hive_fail_op: with the cause that follows from the status. */
 void hv_hive_fail_op(hv_hive_op *op, hv_status status, const char *text);
 void hv_hive_fail_op_by(hv_hive_op *op, hv_status status, hv_cause cause, const char *text);

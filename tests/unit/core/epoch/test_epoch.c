@@ -406,17 +406,22 @@ static void a_wrong_replica_stays_aside_while_others_are_there(void **unused) {
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
 }
 
+static scene *hub_ends(hv_epoch_options options) {
+  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .match = 1};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+  return s;
+}
+
 /* Rule 7: a hub that were ahead would make each trainer of this epoch one that was left out. */
 static void hub_stays_in_the_epoch_that_nobody_ended(void **unused) {
   (void)unused;
   for (uint64_t theirs = 0; theirs <= 1; theirs++) {
-    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3, .auxiliary = 1}, HV_EPOCH_ALONE_TRAINS);
-    s->fetched = 1;
-    s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .match = 1};
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-    assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+    scene *s = hub_ends((hv_epoch_options){.average_state_every = 3, .auxiliary = 1});
     assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
     s->f.epoch = theirs;
     round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
@@ -601,17 +606,6 @@ static void hub_leaves_a_group_of_one_trainer(void **unused) {
   assert_int_equal(s->e.seeking[HV_EPOCH_GRADIENTS], 1);
   time_passes(s, 1000, 1);
   assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
-}
-
-static scene *hub_ends(hv_epoch_options options) {
-  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
-  s->fetched = 1;
-  s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .match = 1};
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-  assert_int_equal(s->e.state, HV_EPOCH_ENDING);
-  return s;
 }
 
 /* Rule 19. A hub that waited for a group of an epoch that is over would miss the next ones, and leave their trainers out. */
