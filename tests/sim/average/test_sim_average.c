@@ -440,7 +440,7 @@ static void peer_behind_the_epoch_is_refused_without_retry(void **unused) {
   assert_int_equal(s.peers[1].done, 1);
   assert_int_equal(s.peers[1].status, HV_EXISTS);
   assert_int_equal(s.peers[1].tries, 1);
-  assert_non_null(strstr(s.peers[1].text, "in epoch 8 already"));
+  assert_non_null(strstr(s.peers[1].text, "in swarm epoch 8 already"));
   is_untouched(&s.peers[1]);
   s.peers[0].step.epoch = s.peers[1].step.epoch = hv_span_of("8", 1); /* it has loaded the state */
   all(&s, step);
