@@ -7,7 +7,7 @@ import math
 import struct
 from abc import ABC
 from enum import Enum, IntEnum, auto
-from typing import Any, Dict, Hashable, Iterable, Optional, Tuple
+from typing import Any, Dict, Hashable, Iterable, List, Optional, Tuple
 
 from _hivemind_c import HivemindLookupError, HivemindValueError
 
@@ -56,6 +56,21 @@ class CompressionType(IntEnum):
             name: A name of this enum.
         """
         return cls[name].value
+
+    @classmethod
+    def keys(cls) -> List[str]:
+        """Returns the names."""
+        return [one.name for one in cls]
+
+    @classmethod
+    def values(cls) -> List[int]:
+        """Returns the numbers."""
+        return [one.value for one in cls]
+
+    @classmethod
+    def items(cls) -> List[Tuple[str, int]]:
+        """Returns the pairs of name and number."""
+        return [(one.name, one.value) for one in cls]
 
 
 USER_FIRST, USER_LAST = 128, 255

@@ -570,6 +570,9 @@ def test_messages_are_read_and_written_like_protobuf():
     assert other.ParseFromString(data) == len(data) and other == serialized
     assert (other.size, other.dtype, other.requires_grad, other.compression) == ((10, 3), "float32", False, 2)
     assert hc.CompressionType.Value("UNIFORM_8BIT") == 4 and hc.CompressionType.Name(4) == "UNIFORM_8BIT"
+    assert hc.CompressionType.keys()[:3] == ["NONE", "MEANSTD_16BIT", "FLOAT16"]
+    assert hc.CompressionType.values() == list(range(9)) and {type(n) for n in hc.CompressionType.values()} == {int}
+    assert dict(hc.CompressionType.items()) == dict(zip(hc.CompressionType.keys(), range(9)))
     with pytest.raises(hivemind_c.HivemindValueError, match="cannot be written"):
         hc.SerializedTensor(b"", (1,) * 300).SerializeToString()
 
