@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from typing import Any, Callable, Dict, List
 
@@ -36,6 +37,35 @@ def hooked_if_watched(step: Callable[..., Any]) -> Callable[..., Any]:
     return quick
 
 
+class InnerState(collections.UserDict):  # type: ignore[type-arg]
+    """The state of an inner optimizer, which also answers for "local_epoch", as that of hivemind's Optimizer does.
+
+    That key is none of its items, so programs that go over the states of parameters meet no number.
+
+    Args:
+        state: The state itself; writing reaches it.
+        local_epoch: The swarm epoch of this peer.
+    """
+
+    def __init__(self, state: Dict[Any, Any], local_epoch: int):
+        self.data, self._more = state, {"local_epoch": local_epoch}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._more[key] if key in self._more else self.data[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._more or key in self.data
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Returns the state of a parameter, without making one as [] does.
+
+        Args:
+            key: A parameter, or "local_epoch".
+            default: The answer where there is none.
+        """
+        return self[key] if key in self else default
+
+
 class TorchInterface(RunPeer, torch.optim.Optimizer):
     """The part of Optimizer that makes it an optimizer of torch."""
 
@@ -54,8 +84,8 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
 
     @property
     def state(self) -> Any:
-        """The state of the inner optimizer."""
-        return self.opt.state
+        """The state of the inner optimizer, with the swarm epoch of this peer under "local_epoch"."""
+        return InnerState(self.opt.state, self.local_epoch)
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:

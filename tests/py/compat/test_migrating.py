@@ -98,6 +98,19 @@ def test_an_optimizer_tells_how_it_is(dhts):
         assert not optimizer.is_alive()
 
 
+def test_local_epoch_is_read_from_an_optimizers_state(dhts):
+    from optim_support import make, network
+
+    optimizer = make(dhts[0], network(), run_id="migrating state")
+    inner = optimizer.opt.state
+    (p, *_) = optimizer.param_groups[0]["params"]
+    optimizer.state[p]["mine"] = 1
+    assert inner[p] == {"mine": 1} and list(optimizer.state) == list(inner) and optimizer.state.get("none") is None
+    optimizer.state_averager.local_epoch = 3
+    assert optimizer.state["local_epoch"] == optimizer.state.get("local_epoch") == 3 and "local_epoch" in optimizer.state
+    optimizer.shutdown()
+
+
 def test_a_future_calls_when_it_is_over(dhts, caplog):
     over, ended = threading.Event(), []
 
