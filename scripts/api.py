@@ -62,7 +62,7 @@ RANGES: Dict[str, Dict[str, str]] = {
         "next_chunk_timeout": WEEK,
         "norm_ratio_max": "1 to 1e9",
         "num_replicas": "nodes, 0 to 20",
-        "parallel_rpc": "questions, 0 to 64",
+        "parallel_rpc": "questions, 0 or more",
         "part_size_bytes": "bytes, 0 or more",
         "performance_ema_alpha": "0 to 1",
         "prefix": "1 to 256 bytes of text",

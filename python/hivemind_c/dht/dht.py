@@ -38,6 +38,7 @@ Result = TypeVar("Result")
 
 CALM_S = 30.0  #: without a failure, after which the next one is a warning again
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+QUESTIONS_MAX = 64  #: of one lookup at a time; the core's limit
 # the network's doing: told in the log when it begins, and answered with False or None
 _MISSED = {"UNREACHABLE", "TIMEOUT"}
 
@@ -67,7 +68,7 @@ class DHT:
         use_auto_relay: Accepted with a warning, as use_relay.
         bucket_size: Nodes at one distance that this node remembers. 0: 20.
         num_replicas: Nodes that keep each record, at most 20. 0: 5.
-        parallel_rpc: Questions that one lookup asks at a time. None or 0: 4.
+        parallel_rpc: Questions that one lookup asks at a time. None or 0: 4. Above 64: 64, with a warning.
         cache_size: Records that this node remembers after it got them. None or 0: 4,096.
         cache_locally: Remember, for some seconds, each record that this node got.
         cache_nearest: Nodes near a key that are given a copy after a get, if they had none.
@@ -162,7 +163,7 @@ class DHT:
             dht=dict(
                 bucket_size=bucket_size,
                 num_replicas=num_replicas,
-                parallel_rpc=parallel_rpc or 0,
+                parallel_rpc=_questions(parallel_rpc),
                 cache_records=cache_size or 0,
                 cache_locally=0 if cache_locally else -1,
                 cache_nearest=cache_nearest or -1,
@@ -462,6 +463,14 @@ def _wait(reply: DHTFuture[Result]) -> Result:
     except BaseException:
         reply.cancel()  # Ctrl-C, for one
         raise
+
+
+def _questions(parallel_rpc: Optional[int]) -> int:
+    """Returns the questions of a lookup at a time, within the core's limit. 0: its default."""
+    if isinstance(parallel_rpc, int) and parallel_rpc > QUESTIONS_MAX:
+        logger.warning("using parallel_rpc=%d, which is the limit, instead of %d", QUESTIONS_MAX, parallel_rpc)
+        return QUESTIONS_MAX
+    return parallel_rpc or 0
 
 
 def _ms(seconds: Optional[float], name: str) -> int:

@@ -292,6 +292,15 @@ def test_unknown_and_missing_arguments_are_type_errors():
             DHT(start=True, **options)
 
 
+# Programs of hivemind give any number.
+def test_parallel_rpc_above_the_limit_is_cut_and_logged(dht, caplog):
+    dht(parallel_rpc=64)
+    assert "parallel_rpc" not in caplog.text
+    other = dht(parallel_rpc=128)
+    assert "using parallel_rpc=64, which is the limit, instead of 128" in caplog.text
+    assert other.get("nothing") is None
+
+
 def test_unsupported_options_are_warned_of(dht, caplog):
     dht(use_ipfs=True, use_relay=True, daemon=False, num_workers=1, parallel_rpc=3, cache_size=10, cache_locally=False, cache_nearest=0, refresh_timeout=60.0)
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2
