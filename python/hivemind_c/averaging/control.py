@@ -123,8 +123,8 @@ class StepControl:
         self._averager._give_up(self._future)
 
     def cancel(self) -> bool:
-        """Asks for its end; False if it was over already."""
-        return self._future.cancel()
+        """Ends the step, and returns once it is over. False if it ended otherwise before."""
+        return self._future.cancel() and isinstance(self.exception(), HivemindCancelledError)
 
     # ---- how it is ----
 
