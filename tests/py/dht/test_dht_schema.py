@@ -3,6 +3,7 @@
 from typing import Dict
 
 import pydantic
+import pydantic.v1
 import pytest
 
 from hivemind_c import DHT, get_dht_time
@@ -21,6 +22,23 @@ class Metrics(pydantic.BaseModel):
 
 class More(pydantic.BaseModel):
     names: Dict[str, str]
+
+
+class OldReport(pydantic.v1.BaseModel):
+    step: pydantic.v1.conint(ge=0, strict=True)
+    loss: float
+    note: str = "none"
+
+
+class OldMetrics(pydantic.v1.BaseModel):
+    reports: Dict[BytesWithPublicKey, OldReport]
+    total: int
+
+    @pydantic.v1.validator("total")
+    def is_even(cls, value):
+        if value % 2:
+            raise ValueError("it is odd")
+        return value
 
 
 def soon():
@@ -56,6 +74,27 @@ def test_types_are_strict(pair):
             first.store(key, value, soon(), subkey=subkey)
 
 
+# The programs of hivemind 1.1.12 have such models.
+def test_model_of_pydantic_v1_is_a_strict_schema():
+    owner = SignatureValidator()
+    with DHT(start=True, record_validators=[owner, SchemaValidator(OldMetrics, prefix="run")]) as dht:
+        mark = owner.local_public_key
+        assert dht.store("run_reports", {"step": 1, "loss": 0.5}, soon(), subkey=mark)
+        assert dht.get("run_reports", latest=True).value[mark].value == {"step": 1, "loss": 0.5}
+        assert dht.store("run_total", 2, soon()) and dht.store("run_other", "any", soon())
+        for key, value, subkey, words in [
+            ("run_reports", {"step": "1", "loss": 0.5}, mark, "valid integer"),
+            ("run_reports", {"step": 1, "loss": "0.5"}, mark, "type of reports"),
+            ("run_reports", {"step": 1}, mark, "field required"),
+            ("run_reports", {"step": 1, "loss": 0.5}, b"nobody's", "owner:PEERID"),
+            ("run_reports", {"step": 1, "loss": 0.5}, "text", "bytes"),
+            ("run_total", 1, None, "it is odd"),
+            ("run_total", "2", None, "type of total"),
+        ]:
+            with pytest.raises(ValueError, match=words):
+                dht.store(key, value, soon(), subkey=subkey)
+
+
 def test_strangers_record_against_the_schema_is_ignored(pair, caplog):
     first, second, _ = pair
     assert second.store("run_total", "many", soon())
@@ -82,5 +121,5 @@ def test_schemas_are_merged_into_one():
 
 def test_only_a_pydantic_model_is_a_schema():
     for wrong in (dict, Report(step=1, loss=1.0), None):
-        with pytest.raises(TypeError, match="pydantic.BaseModel"):
+        with pytest.raises(TypeError, match="pydantic.v1.BaseModel"):
             SchemaValidator(wrong)
