@@ -1,6 +1,6 @@
 /* A tracker of one run: publishes this contributor's progress and counts that of the swarm.
  *
- * Room: core (uses env, dht, zones, tally, doubts, report).
+ * Room: core (uses env, dht, zones, tally, ignored, report).
  * Owner: the node's registry, of all trackers. The program's side, a snapshot that any thread reads and writes without waiting, is
  * net/hive/hive_progress.c.
  * Thread: the hive thread; hv_progress_now, hv_progress_as_of and hv_progress_check: any.
@@ -114,7 +114,7 @@ hv_status hv_progress_open(hv_progress_registry *registry, const hv_progress_con
 /* The program's epoch changed, or it wants to know: counts, and publishes what is new. Searches at once if `ask`, else soon. */
 void hv_progress_wake(hv_progress *self, int ask);
 /* Nobody had a state of `epoch`: leaves the claims of its owners that claim it or a later one out of the count for for_ms (at most
- * HV_DOUBTS_MS_MAX), and counts. Has no effect on the count of a wide swarm. */
+ * HV_IGNORED_MS_MAX), and counts. Has no effect on the count of a wide swarm. */
 void hv_progress_disbelieve(hv_progress *self, uint64_t epoch, uint32_t for_ms);
 /* Publishes that this contributor has gone, then frees the tracker. */
 void hv_progress_close(hv_progress *self);

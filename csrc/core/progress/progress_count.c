@@ -242,17 +242,17 @@ static hv_claim *room_for_all(const hv_progress *self) {
   return hv_mem_array(self->registry->env->mem, room, sizeof(hv_claim));
 }
 
-/* Removes the claims that are doubted. */
-static void drop_doubted(const hv_progress *self, const hv_progress_own *own, uint64_t now_us, union_of *all) {
+/* Removes the claims of ignored owners. */
+static void drop_ignored(const hv_progress *self, const hv_progress_own *own, uint64_t now_us, union_of *all) {
   size_t kept = 0;
   for (size_t i = 0; i < all->n; i++)
-    if (!hv_doubts_hold(&self->doubts, &all->claims[i], own->any ? own->epoch : UINT64_MAX, now_us))
+    if (!hv_ignored_has(&self->ignored, &all->claims[i], own->any ? own->epoch : UINT64_MAX, now_us))
       all->claims[kept++] = all->claims[i];
   all->n = kept;
 }
 
 void hv_progress_disbelieve(hv_progress *self, uint64_t epoch, uint32_t for_ms) {
-  uint64_t now = progress_clock(self), until = now + ms(for_ms < HV_DOUBTS_MS_MAX ? for_ms : HV_DOUBTS_MS_MAX);
+  uint64_t now = progress_clock(self), until = now + ms(for_ms < HV_IGNORED_MS_MAX ? for_ms : HV_IGNORED_MS_MAX);
   hv_progress_own own = progress_own(self, now);
   union_of all = {.claims = room_for_all(self)};
   if (!all.claims)
@@ -261,7 +261,7 @@ void hv_progress_disbelieve(hv_progress *self, uint64_t epoch, uint32_t for_ms) 
   for (size_t i = 0; i < all.n; i++) {
     const hv_claim *claim = &all.claims[i];
     if (!claim->report.gone && claim->report.epoch >= epoch && !hv_peer_equal(&claim->owner, &self->registry->me))
-      hv_doubts_add(&self->doubts, &claim->owner, epoch, until);
+      hv_ignored_add(&self->ignored, &claim->owner, epoch, until);
   }
   hv_mem_free(all.claims);
   progress_count(self, &own, now);
@@ -278,7 +278,7 @@ static int count_one_by_one(hv_progress *self, const hv_progress_own *own, uint6
   if (!all.claims)
     return 0;
   unite(self, own, now_us, &all);
-  drop_doubted(self, own, now_us, &all);
+  drop_ignored(self, own, now_us, &all);
   hv_status status = hv_tally_count(mem, all.claims, all.n, &rule, now_us, &tally);
   if (status == HV_OK && carry(self, own, tally.epoch, &all))
     status = hv_tally_count(mem, all.claims, all.n, &rule, now_us, &tally);

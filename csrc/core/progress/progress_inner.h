@@ -9,7 +9,7 @@
 #ifndef HV_CORE_PROGRESS_INNER_H
 #define HV_CORE_PROGRESS_INNER_H
 
-#include "core/progress/doubts.h"
+#include "core/progress/ignored.h"
 #include "core/progress/progress.h"
 
 #define PROGRESS_SUBKEY_MAX 96 /* bytes */
@@ -44,7 +44,7 @@ struct hv_progress {
   int was_any;            /* the program had reported something at its last wake */
   progress_heard *heard;
   size_t n_heard, room; /* records; records that the array can hold */
-  hv_doubts doubts;     /* owners whose claims do not count */
+  hv_ignored ignored;   /* owners whose claims do not count */
   hv_progress_view view;
   int covered;                /* 1: `zones` reports all contributors, so records in the DHT are needed for newcomers only */
   uint64_t serial;            /* number of times that this contributor has changed its epoch (hv_progress_own.serial) */

@@ -106,17 +106,17 @@ static int pace(hv_caller *account, uint64_t one, unsigned ahead, uint64_t now_u
   return 1;
 }
 
-hv_pace hv_callers_pace(hv_slip *slip, int is_public, uint64_t now_us) {
+hv_callers_answer hv_callers_count(hv_slip *slip, int is_public, uint64_t now_us) {
   if (!slip->network)
-    return HV_PACE_CALLS;
+    return HV_CALLERS_TAKEN;
   unsigned times = slip->tier == HV_TIER_MET ? HV_LOOP_MET_TIMES : 1;
   uint64_t one = 1000000 / (HV_LOOP_PEER_CALLS_S * times), ones_network = 1000000 / (HV_LOOP_NETWORK_CALLS_S * times);
   if (!pace(slip->peer, one, HV_LOOP_PEER_CALLS_AHEAD * times, now_us))
-    return HV_PACE_CUT_OFF;
+    return HV_CALLERS_CUT_OFF;
   if (!is_public || pace(slip->network, ones_network, HV_LOOP_NETWORK_CALLS_AHEAD * times, now_us))
-    return HV_PACE_CALLS;
+    return HV_CALLERS_TAKEN;
   uint64_t good_part = HV_LOOP_PEER_CALLS_AHEAD * times / 4 * one;
-  return slip->peer->called_us > now_us + good_part ? HV_PACE_CUT_OFF : HV_PACE_REFUSED;
+  return slip->peer->called_us > now_us + good_part ? HV_CALLERS_CUT_OFF : HV_CALLERS_REFUSED;
 }
 
 /* Of a network, or of the trusted peers (NULL): of the peer that yields most the oldest slip. */

@@ -68,8 +68,8 @@ void hv_slip_init(hv_slip *slip, void (*make_way)(hv_slip *slip));
 int hv_callers_admit(hv_callers *callers, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from, hv_tier tier);
 /* Counts a call that begins now, unless core trusts the peer. One that calls too often is cut off; a call of a network with too
  * many is refused, if the network is public, and its peer is cut off if it has made a good part of them. */
-typedef enum hv_pace { HV_PACE_CALLS, HV_PACE_REFUSED, HV_PACE_CUT_OFF } hv_pace;
-hv_pace hv_callers_pace(hv_slip *slip, int is_public, uint64_t now_us);
+typedef enum hv_callers_answer { HV_CALLERS_TAKEN, HV_CALLERS_REFUSED, HV_CALLERS_CUT_OFF } hv_callers_answer;
+hv_callers_answer hv_callers_count(hv_slip *slip, int is_public, uint64_t now_us);
 /* Takes n of one kind. False: a limit is reached. Then *goes is the slip that has to leave before another try, of no higher tier,
  * of the peer that yields most in the network that yields most, and there the oldest; NULL: there is none, and the caller is
  * refused. */

@@ -326,12 +326,12 @@ int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const h
   hv_tier tier = loop->env.tier ? loop->env.tier(loop->env.tier_arg, peer) : HV_TIER_STRANGER;
   if (!hv_callers_admit(&loop->callers, slip, peer, from, tier))
     return 0;
-  hv_pace pace = loop->env.tier ? hv_callers_pace(slip, !hv_addr_is_private(from), hv_clock_us()) : HV_PACE_CALLS;
-  if (pace == HV_PACE_CUT_OFF)
+  hv_callers_answer answer = loop->env.tier ? hv_callers_count(slip, !hv_addr_is_private(from), hv_clock_us()) : HV_CALLERS_TAKEN;
+  if (answer == HV_CALLERS_CUT_OFF)
     hv_door_end(loop->door, from); /* with all calls on it, which gRPC would keep in a queue without a limit */
-  if (pace != HV_PACE_CALLS)
+  if (answer != HV_CALLERS_TAKEN)
     hv_callers_leave(&loop->callers, slip); /* nothing is counted, so the next sweep may free its accounts */
-  return pace == HV_PACE_CALLS;
+  return answer == HV_CALLERS_TAKEN;
 }
 
 void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from) {

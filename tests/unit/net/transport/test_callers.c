@@ -82,15 +82,15 @@ static void a_peer_has_its_limit_of_each_kind(void **state) {
   desk_close(d);
 }
 
-static size_t calls_of(desk *d, hv_tier tier, uint8_t peer, uint8_t network, uint64_t now_us, hv_pace *end) {
+static size_t calls_of(desk *d, hv_tier tier, uint8_t peer, uint8_t network, uint64_t now_us, hv_callers_answer *end) {
   size_t calls = 0;
   hv_slip *slip = admit(d, peer, network, tier);
-  while ((*end = hv_callers_pace(slip, 1, now_us)) == HV_PACE_CALLS)
+  while ((*end = hv_callers_count(slip, 1, now_us)) == HV_CALLERS_TAKEN)
     calls++;
   return calls;
 }
 
-static size_t calls_until(desk *d, uint8_t peer, uint8_t network, uint64_t now_us, hv_pace *end) {
+static size_t calls_until(desk *d, uint8_t peer, uint8_t network, uint64_t now_us, hv_callers_answer *end) {
   return calls_of(d, HV_TIER_STRANGER, peer, network, now_us, end);
 }
 
@@ -98,15 +98,15 @@ static void strangers_that_call_too_often_are_cut_off(void **state) {
   (void)state;
   desk *d = desk_open();
   const uint64_t now = 5000000;
-  hv_pace end;
+  hv_callers_answer end;
   assert_int_equal(calls_until(d, 1, 1, now, &end), HV_LOOP_PEER_CALLS_AHEAD);
-  assert_int_equal(end, HV_PACE_CUT_OFF);
+  assert_int_equal(end, HV_CALLERS_CUT_OFF);
   hv_callers_sweep(&d->callers, now); /* the account stays */
   assert_int_equal(calls_until(d, 1, 1, now, &end), 0);
   assert_int_equal(calls_until(d, 1, 1, now + 1000000, &end), HV_LOOP_PEER_CALLS_S);
   hv_slip *known = admit(d, 9, 1, HV_TIER_TRUSTED);
   for (int i = 0; i < 100000; i++)
-    assert_int_equal(hv_callers_pace(known, 1, now), HV_PACE_CALLS);
+    assert_int_equal(hv_callers_count(known, 1, now), HV_CALLERS_TAKEN);
   desk_close(d);
 }
 
@@ -114,15 +114,15 @@ static void network_that_calls_too_often_loses_its_loudest(void **state) {
   (void)state;
   desk *d = desk_open();
   const uint64_t now = 5000000;
-  hv_pace end;
+  hv_callers_answer end;
   assert_int_equal(calls_until(d, 1, 1, now, &end) + calls_until(d, 2, 1, now, &end), HV_LOOP_NETWORK_CALLS_AHEAD);
   assert_int_equal(calls_until(d, 3, 1, now, &end), 0);
-  assert_int_equal(end, HV_PACE_REFUSED); /* it has hardly called */
+  assert_int_equal(end, HV_CALLERS_REFUSED); /* it has hardly called */
   assert_int_equal(calls_until(d, 2, 1, now + 1000, &end), 0);
-  assert_int_equal(end, HV_PACE_CUT_OFF);
+  assert_int_equal(end, HV_CALLERS_CUT_OFF);
   assert_int_equal(calls_until(d, 4, 2, now, &end), HV_LOOP_PEER_CALLS_AHEAD); /* another network */
   hv_slip *private = admit(d, 5, 1, HV_TIER_STRANGER);
-  assert_int_equal(hv_callers_pace(private, 0, now), HV_PACE_CALLS);
+  assert_int_equal(hv_callers_count(private, 0, now), HV_CALLERS_TAKEN);
   desk_close(d);
 }
 
@@ -147,9 +147,9 @@ static void met_peers_that_call_too_often_are_cut_off(void **state) {
   desk *d = desk_open();
   const uint64_t now = 5000000;
   const size_t ahead = HV_LOOP_PEER_CALLS_AHEAD * HV_LOOP_MET_TIMES;
-  hv_pace end;
+  hv_callers_answer end;
   assert_int_equal(calls_of(d, HV_TIER_MET, 1, 1, now, &end), ahead);
-  assert_int_equal(end, HV_PACE_CUT_OFF);
+  assert_int_equal(end, HV_CALLERS_CUT_OFF);
   assert_in_range(calls_of(d, HV_TIER_MET, 1, 1, now + 1000000, &end), HV_LOOP_PEER_CALLS_S * HV_LOOP_MET_TIMES,
                   HV_LOOP_PEER_CALLS_S * HV_LOOP_MET_TIMES * 11 / 10);
   size_t others = calls_of(d, HV_TIER_MET, 2, 1, now, &end) + calls_of(d, HV_TIER_MET, 3, 1, now, &end);
