@@ -27,7 +27,8 @@
   X(CHECK, 600000, "the hub's digests, after the last piece")                                                                      \
   X(SOON, 3000, "a giver that is fast, in an epoch that has begun")                                                                \
   X(PATIENCE, 60000, "bytes of the giver that is asked")                                                                           \
-  X(TURN, 120000, "the turn of another giver")
+  X(TURN, 120000, "the turn of another giver")                                                                                     \
+  X(LARGE, 3600000, "the next request to a giver whose state is too large for the hub")
 
 enum {
 #define HV_GIFT_WAIT(name, ms, about) HV_GIFT_##name##_MS = ms,

@@ -13,18 +13,31 @@ static int is_among(const hv_peer_id *ids, size_t n, const hv_peer_id *id) {
   return 0;
 }
 
-static size_t failures_kept(const hv_gift_turn *t) {
-  return t->n_failed < HV_GIFT_FAILED ? t->n_failed : HV_GIFT_FAILED;
+static size_t kept(size_t n) {
+  return n < HV_GIFT_FAILED ? n : HV_GIFT_FAILED;
+}
+
+static int is_large(const hv_gift_turn *t, const hv_peer_id *id) {
+  return is_among(t->large, kept(t->n_large), id);
 }
 
 static int has_failed(const hv_gift_turn *t, const hv_peer_id *id) {
-  return is_among(t->failed, failures_kept(t), id);
+  return is_among(t->failed, kept(t->n_failed), id) || is_large(t, id);
 }
 
 void hv_gift_turn_fail(hv_gift_turn *t) {
   if (t->is_asking && !has_failed(t, &t->giver))
     t->failed[t->n_failed++ % HV_GIFT_FAILED] = t->giver;
   t->is_asking = 0;
+}
+
+int hv_gift_turn_large(hv_gift_turn *t, uint64_t now_us) {
+  int is_first = t->n_large == 0;
+  if (t->is_asking && !is_large(t, &t->giver))
+    t->large[t->n_large++ % HV_GIFT_FAILED] = t->giver;
+  t->large_until_us = now_us + us(HV_GIFT_LARGE_MS);
+  t->is_asking = 0;
+  return is_first;
 }
 
 static void ask(hv_gift_turn *t, uint64_t now_us, const hv_peer_id *giver, uint64_t epoch) {
@@ -75,7 +88,8 @@ static void judge(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f, in
 enum { NOT_ABLE, ABLE, IS_RIGHT };
 
 static int ability(const hv_gift_turn *t, const hv_gift_trainer *one, uint64_t least) {
-  if (one->epoch < (least ? least : 1)) /* the state of an epoch is that of its beginning, so the first step comes before it */
+  if (is_large(t, &one->id) ||
+      one->epoch < (least ? least : 1)) /* the state of an epoch is that of its beginning, so the first step comes before it */
     return NOT_ABLE;
   return is_among(t->right, t->n_right, &one->id) ? IS_RIGHT : ABLE;
 }
@@ -126,6 +140,8 @@ static int have_clients_alone_it(const hv_gift_figures *f) {
 
 int hv_gift_turn_look(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f) {
   int are_clients = have_clients_alone_it(f);
+  if (now_us >= t->large_until_us)
+    t->n_large = 0;
   if (t->is_asking)
     judge(t, now_us, f, are_clients);
   const hv_gift_trainer *next = !t->is_asking && are_clients && f->has_room ? choose(t, f) : NULL;

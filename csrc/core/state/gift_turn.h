@@ -3,7 +3,8 @@
  * Room: core (uses gift). A pure state machine: the caller passes the time and a random number.
  * Owner: the caller's struct, all zeros at first. Used by taker.
  * Thread: any, one at a time.
- * Limits: HV_GIFT_FAILED givers that gave nothing are remembered, and HV_GIFT_RIGHT peers of the latest round.
+ * Limits: HV_GIFT_FAILED givers that gave nothing are remembered, as many whose state is too large, and HV_GIFT_RIGHT peers of the
+ * latest round.
  * Rules: docs/design/hub.md, "States of trainers that nobody can dial", rules 4 and 5.
  */
 #ifndef HV_CORE_GIFT_TURN_H
@@ -38,6 +39,9 @@ typedef struct hv_gift_turn {
   uint64_t asked_us, since_us, begun_us, rest_us, level_us;
   hv_peer_id failed[HV_GIFT_FAILED]; /* gave nothing, until no other is left; the oldest is overwritten */
   size_t n_failed;
+  hv_peer_id large[HV_GIFT_FAILED]; /* have a state that is too large, until large_until_us; the oldest is overwritten */
+  size_t n_large;
+  uint64_t large_until_us;
   hv_peer_id right[HV_GIFT_RIGHT]; /* peers of the latest round that have the swarm's replica */
   size_t n_right;
 } hv_gift_turn;
@@ -52,5 +56,8 @@ void hv_gift_turn_met(hv_gift_turn *turn, uint64_t now_us, uint64_t epoch, const
 void hv_gift_turn_came(hv_gift_turn *turn, uint64_t now_us, uint64_t epoch);
 /* The giver gave something of no use, or has gone: it is not asked again until all others gave nothing. */
 void hv_gift_turn_fail(hv_gift_turn *turn);
+/* The giver's state is too large: it is not asked again for HV_GIFT_LARGE_MS, even if all others gave nothing, because a state of a
+ * run does not shrink. True if no other giver is known to have such a state. */
+int hv_gift_turn_large(hv_gift_turn *turn, uint64_t now_us);
 
 #endif

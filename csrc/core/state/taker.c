@@ -311,6 +311,18 @@ static hv_status judge(const taker *t, const hv_stream *stream, const hv_msg_gif
   return HV_OK;
 }
 
+/* The giver that is asked has a state that does not fit: asks others. */
+static void leave_large(taker *t, const hv_msg_gift *gift) {
+  hv_env *env = t->takers->env;
+  char id[HV_PEER_TEXT_MAX];
+  const hv_peer_id giver = t->turn.giver;
+  if (hv_gift_turn_large(&t->turn, env->now_us(env)))
+    hv_env_log(env, HV_LOG_WARN, "gift", "too_large",
+               "not keeping the state of peer %s: it has %llu bytes, and the limit is %llu; give the hub more --memory; asking "
+               "this peer again in an hour",
+               hv_peer_print(&giver, id), (unsigned long long)gift->size, (unsigned long long)t->take->load.size_max);
+}
+
 static void refusal_free(refusal *r) {
   r->takers->env->timer_clear(r->takers->env, &r->timer);
   *r->link = r->next;
@@ -368,6 +380,8 @@ void hv_takers_opened(hv_takers *takers, const hv_event *event) {
     return;
   taker *t = taker_of(takers, gift->prefix);
   hv_status status = judge(t, event->stream, gift, &text);
+  if (status == HV_TOO_LARGE)
+    leave_large(t, gift);
   if (status != HV_OK) {
     gift_refuse(takers, event->stream, status, text);
     return;

@@ -173,6 +173,21 @@ static void trainer_is_asked_again_once_all_gave_nothing(void **unused) {
   assert_int_equal(h.turn.n_failed, 0);
 }
 
+/* It was asked each minute, and copied its state each time. */
+static void trainer_with_a_state_too_large_is_asked_once_an_hour(void **unused) {
+  (void)unused;
+  hub h = a_hub();
+  hv_gift_trainer trainers[] = {client(AMBER, 1), client(BLUE, 1)};
+  uint64_t first = look(&h, trainers, 2, 0);
+  assert_true(hv_gift_turn_large(&h.turn, h.now_us));
+  uint64_t second = look(&h, trainers, 2, 0); /* at once; a liar about its size does not stop others */
+  assert_int_equal(first + second, AMBER + BLUE);
+  assert_false(hv_gift_turn_large(&h.turn, h.now_us));
+  assert_int_equal(look(&h, trainers, 2, 3500), 0);
+  assert_int_not_equal(look(&h, trainers, 2, 200), 0);
+  assert_true(hv_gift_turn_large(&h.turn, h.now_us)); /* the log says it again */
+}
+
 static void trainers_share_the_work(void **unused) {
   (void)unused;
   hub h = a_hub();
@@ -254,6 +269,7 @@ int main(void) {
       cmocka_unit_test(hub_leaves_a_trainer_that_began_anew),
       cmocka_unit_test(liar_about_its_epoch_is_asked_once),
       cmocka_unit_test(trainer_is_asked_again_once_all_gave_nothing),
+      cmocka_unit_test(trainer_with_a_state_too_large_is_asked_once_an_hour),
       cmocka_unit_test(trainers_share_the_work),
       cmocka_unit_test(hub_waits_for_bytes_that_come),
       cmocka_unit_test(hub_does_not_ask_while_a_trainer_can_be_dialled),

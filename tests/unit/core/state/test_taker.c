@@ -114,9 +114,6 @@ static void gift_that_is_not_expected_is_refused_before_its_bytes(void **unused)
       {GIVER, 5, SIZE, 100, 1, HV_NOT_FOUND},
       {GIVER, 4, SIZE, 100, 0, HV_INVALID},
       {GIVER, HV_GIFT_EPOCH_MAX + 1, SIZE, 100, 0, HV_INVALID},
-      {GIVER, 5, ROOM + 1, 100, 0, HV_TOO_LARGE},
-      {GIVER, 5, UINT64_MAX, 100, 0, HV_TOO_LARGE},
-      {GIVER, 5, SIZE, HV_MANIFEST_BYTES_MAX + 1, 0, HV_TOO_LARGE},
   };
   size_t blocks = d->fake.mem.blocks;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -132,6 +129,32 @@ static void gift_that_is_not_expected_is_refused_before_its_bytes(void **unused)
     assert_int_equal(d->fake.mem.blocks, blocks);
   }
   close_desk(d, &p);
+}
+
+static void giver_of_a_state_too_large_is_not_asked_again(void **unused) {
+  (void)unused;
+  struct {
+    uint64_t size;
+    uint32_t manifest;
+  } cases[] = {{ROOM + 1, 100}, {UINT64_MAX, 100}, {SIZE, HV_MANIFEST_BYTES_MAX + 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    gift_desk *d = malloc(sizeof *d);
+    parcel p;
+    open_desk(d, &p);
+    size_t blocks = d->fake.mem.blocks;
+    hv_msg_gift gift = p.gift;
+    gift.size = cases[i].size;
+    gift.manifest_size = cases[i].manifest;
+    gift_stream *s = gift_desk_open(d, GIVER, 7, &gift);
+    assert_int_equal(s->refused, HV_TOO_LARGE);
+    gift_desk_close(d, s);
+    assert_int_equal(d->fake.mem.blocks, blocks);
+    gift_desk_ask(d, GIVER, 5);
+    assert_null(hv_takers_request(&d->takers, hv_span_of("run", 3)));
+    gift_desk_ask(d, OTHER, 5);
+    assert_non_null(hv_takers_request(&d->takers, hv_span_of("run", 3)));
+    close_desk(d, &p);
+  }
 }
 
 static void one_gift_at_a_time_comes_in(void **unused) {
@@ -341,6 +364,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gift_is_taken_whole),
       cmocka_unit_test(gift_that_is_not_expected_is_refused_before_its_bytes),
+      cmocka_unit_test(giver_of_a_state_too_large_is_not_asked_again),
       cmocka_unit_test(one_gift_at_a_time_comes_in),
       cmocka_unit_test(breach_ends_a_gift_and_gives_its_memory_back),
       cmocka_unit_test(take_that_is_cancelled_ends_when_the_pool_has_let_go),
