@@ -380,9 +380,13 @@ class Driver:
                 self._optimizer.record("gift", epoch=order.epoch, mark=mark)
                 offers.gift.give(self._state, order.epoch, made)
         except (HivemindError, ValueError) as error:
-            logger.warning(
-                "swarm epoch %d: could not offer the state to others, will retry: %s", order.epoch, error
-            )
+            if getattr(error, "status", "") == "TOO_LARGE":  # so is the next one
+                logger.warning("offering no state any more to peers that join: %s", error)
+                self._state.allow_state_sharing, offers.gift = False, None
+            else:
+                logger.warning(
+                    "swarm epoch %d: could not offer the state to others, will retry: %s", order.epoch, error
+                )
             self.machine.offered(lane, order.epoch, False)
 
     def _give(self, order: Order, lane: int) -> None:

@@ -467,6 +467,27 @@ def test_lasting_epoch_is_offered_out_of_turn(peer, dhts):
     assert one.optimizer.local_epoch == 3 and offered_to(dhts[2], one, 3).epoch == 3
 
 
+# A state of a run does not shrink: a copy and a warning each quarter of a second were of no use.
+def test_state_that_the_core_refuses_as_too_large_is_offered_once(peer, dhts, caplog):
+    one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
+    averager, tries = one.optimizer.state_averager, []
+
+    def offer(made, epoch, wait=True, lineage=None):
+        tries.append(epoch)
+        parts = ((b"", 0, 0, False),) * 20_000  # more than a state may have
+        dhts[0]._node._started().state_offer(b"large", epoch, b"", parts, 0.0, 1000).result()
+
+    averager.offer_state = offer
+    one.train(1)
+    for _ in range(12):
+        counts_a_little(one)
+        time.sleep(0.1)
+    train_until([one], lambda: one.optimizer.local_epoch >= 3)
+    assert len(tries) == 1 and not averager.allow_state_sharing
+    (line,) = [line for line in caplog.messages if "offer" in line]
+    assert "offering no state any more to peers that join: the state has too many parts" in line
+
+
 def test_state_is_offered_while_the_epochs_end_is_awaited(peer, dhts):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16, average_state_every=1000, **WAITS_LONG)
     one.train(3)
