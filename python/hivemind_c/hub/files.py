@@ -155,7 +155,7 @@ class Checkpoints:
     Args:
         folder: The folder, which is made if it is missing.
         run_id: Name of the run.
-        keep: Number of files that stay.
+        keep: Number of files that stay, and of those that were set aside.
     """
 
     def __init__(self, folder: pathlib.Path, run_id: str, keep: int):
@@ -195,6 +195,8 @@ class Checkpoints:
     def set_aside(self, least: int) -> List[pathlib.Path]:
         """Renames the files of an epoch and later ones, so that they are not read again. Returns the new names.
 
+        Of all files that were set aside, the latest stay, as many as of the others.
+
         Args:
             least: The epoch.
         """
@@ -212,7 +214,18 @@ class Checkpoints:
                 logger.warning("%s: could not set the checkpoint %s aside: %s", self._run_id, path, error)
                 continue
             aside.append(name)
+        for old in self._aside()[self._keep :]:
+            old.unlink(missing_ok=True)
         return aside
+
+    def _aside(self) -> List[pathlib.Path]:
+        """The files that were set aside, the latest first."""
+        found = []
+        for path in self._folder.glob("*.state.aside*"):
+            stem, _, epoch = path.name.rpartition(".state.aside")[0].rpartition("-")
+            if stem == self._stem and epoch.isascii() and epoch.isdigit():
+                found.append((path.stat().st_ctime_ns, int(epoch), path))  # renaming sets this time
+        return [path for *_, path in sorted(found, reverse=True)]
 
     def newest(self, size_max: int) -> Optional[Image]:
         """Returns the state of the newest file that is whole. None: there is none. The log names files that are not.

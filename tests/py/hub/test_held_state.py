@@ -1,6 +1,7 @@
 """A hub keeps the state of the run that trains now: neither one of a far epoch, nor one of another setup."""
 
 import logging
+import time
 
 import pytest
 
@@ -92,6 +93,16 @@ def test_held_far_state_gives_way_once_with_one_warning(keeper, offer, tmp_path,
     (line,) = [one.getMessage() for one in caplog.records if one.name == "hivemind_c.hub"]
     assert "gives way" in line and f"held-{1 << 40}.state.aside" in line
     assert epochs(tmp_path) == [f"held-{1 << 40}.state.aside", "held-5.state", "held-6.state"]
+
+
+def test_latest_checkpoints_that_were_set_aside_stay(tmp_path):
+    files = Checkpoints(tmp_path, "held", 3)
+    (tmp_path / "other-1.state.aside").write_bytes(b"of another run")
+    for epoch in (9, 40, 7, 40, 8):  # the order in which runs began anew, not that of their epochs
+        files.save(state(epoch))
+        files.set_aside(0)
+        time.sleep(0.02)  # the clock of a file system may step by 0.01 s
+    assert epochs(tmp_path) == ["held-40.state.aside2", "held-7.state.aside", "held-8.state.aside", "other-1.state.aside"]
 
 
 def test_held_state_of_another_setup_gives_way(keeper, offer, tmp_path):
