@@ -1,11 +1,13 @@
 """The tables of docs/reference/options.md and python-api.md, made from docstrings and signatures by scripts/api.py.
 
-Words and examples of the pages are written by hand; the tables stand between marks with the names of the classes.
-Each class has one table, on one page.
+Words and examples of the pages are written by hand; the tables stand between marks with the names of the classes, or
+of the commands. Each class and each command has one table, on one page.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import inspect
 import pathlib
 import re
@@ -160,9 +162,47 @@ def same_default(one: inspect.Parameter, other: inspect.Parameter) -> bool:
     return default_of(one) == default_of(other)
 
 
-def table(kind: Any) -> str:
-    head = ["argument", "type", "unit and range", "default", "meaning"]
-    lines = [head, ["---"] * len(head), *rows(kind)]
+def argparse_rows(parser: argparse.ArgumentParser) -> List[List[str]]:
+    """A row for each option of a command that uses argparse."""
+    words = parser._get_formatter()
+    found = []
+    for action in parser._actions:
+        names = action.option_strings or [str(action.metavar)]
+        value = "" if action.nargs == 0 or not action.option_strings else f" {action.metavar or action.dest.upper()}"
+        found.append([", ".join(f"`{name}{value}`" for name in names), words._expand_help(action)])
+    return found
+
+
+def typer_rows(command: Any) -> List[List[str]]:
+    """A row for each option of a function that typer makes a command of."""
+    found = []
+    for parameter in inspect.signature(command).parameters.values():
+        option, kind = parameter.default, type_of(parameter)
+        value = "" if kind == "bool" else f" {option.metavar or ('ADDRESS' if kind == 'List[str]' else 'VALUE')}"
+        names = [f"`{name}{value}`" for one in option.param_decls for name in one.split("/")]
+        shown = option.default if option.default is not ... and kind != "bool" else None
+        told = f" (default: {shown})" if shown and not option.help.startswith("accepted") else ""
+        found.append([", ".join(names), f"{option.help}{told}"])
+    return found
+
+
+def command_rows(name: str) -> List[List[str]]:
+    """The options of hivemind-NAME; --help is one of each."""
+    module = importlib.import_module(f"hivemind_c.cli.{name.removeprefix('hivemind-')}")
+    if hasattr(module, "parser"):
+        found = argparse_rows(module.parser())
+    else:
+        found = typer_rows(module.app.registered_commands[0].callback)
+    return [row for row in found if "`--help`" not in row[0]]
+
+
+def table(name: str) -> str:
+    """The table of a class or of a command."""
+    if name.startswith("hivemind-"):
+        head, body = ["option", "meaning"], command_rows(name)
+    else:
+        head, body = ["argument", "type", "unit and range", "default", "meaning"], rows(kind_of(name))
+    lines = [head, ["---"] * len(head), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
@@ -173,8 +213,8 @@ def kind_of(name: str) -> Any:
 def filled(page: str) -> str:
     """The page with its tables made anew."""
     return re.sub(
-        r"(?s)<!-- (\w+) -->\n.*?<!-- end -->",
-        lambda found: f"<!-- {found[1]} -->\n\n{table(kind_of(found[1]))}\n\n<!-- end -->",
+        r"(?s)<!-- ([\w-]+) -->\n.*?<!-- end -->",
+        lambda found: f"<!-- {found[1]} -->\n\n{table(found[1])}\n\n<!-- end -->",
         page,
     )
 

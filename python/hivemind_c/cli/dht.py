@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     addresses: Dict[str, Any] = dict(action="extend", nargs="*", metavar="ADDRESS", default=[])
     parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; none begins a new swarm")
     parser.add_argument("--host_maddrs", **addresses, help="where to listen, e.g. 0.0.0.0:31337 or [::]:*; by default every interface, at a free port")
-    parser.add_argument("--announce_maddrs", **addresses, help="what others are told instead of the addresses found out")
+    parser.add_argument("--announce_maddrs", **addresses, help="addresses that other peers are given instead of those found out")
     parser.add_argument("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
     parser.add_argument("--identity_path", metavar="FILE", help="this node's key, made if missing: with it and a port of your choice the address stays the same")
     add_credentials(parser)

@@ -36,7 +36,7 @@ app = typer.Typer(add_completion=False)
 def doctor(
     initial_peers: List[str] = typer.Option([], "--initial_peers", help="peers to dial; without it those of INITIAL_PEERS"),
     host_maddrs: List[str] = typer.Option([], "--host_maddrs", help="where the peer will listen; every interface, a free port by default"),
-    announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="what others will be told instead"),
+    announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="addresses that other peers are given instead of those found out"),
     identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with the peer's key"),
     client_mode: bool = typer.Option(False, "--client_mode", help="the peer will only dial out"),
     run_id: Optional[str] = typer.Option(None, "--run_id", "--experiment_prefix", help="looks at this run's peers: versions, clocks, failing rounds"),

@@ -117,7 +117,7 @@ def monitor(
     run_id: str = typer.Option(..., "--run_id", "--experiment_prefix", help="the run's name, as the trainers have it"),
     initial_peers: List[str] = typer.Option([], "--initial_peers", help="peers of a swarm that is there already"),
     host_maddrs: List[str] = typer.Option([], "--host_maddrs", "--dht_listen_on", help=f"where to listen; every interface, port {PORT} by default"),
-    announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="what others are told instead"),
+    announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="addresses that other peers are given instead of those found out"),
     identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with this monitor's key; by default one in ~/.local/state/hivemind_c"),
     client_mode: bool = typer.Option(False, "--client_mode/--no_client_mode", help="only dial out: it watches, and peers do not find each other through it"),
     open_port: bool = typer.Option(True, "--open_port/--no_open_port", help="ask this machine's router to open the port"),

@@ -107,7 +107,8 @@ def test_local_epoch_is_read_from_an_optimizers_state(dhts):
     optimizer.state[p]["mine"] = 1
     assert inner[p] == {"mine": 1} and list(optimizer.state) == list(inner) and optimizer.state.get("none") is None
     optimizer.state_averager.local_epoch = 3
-    assert optimizer.state["local_epoch"] == optimizer.state.get("local_epoch") == 3 and "local_epoch" in optimizer.state
+    assert optimizer.state["local_epoch"] == optimizer.state.get("local_epoch") == 3
+    assert "local_epoch" in optimizer.state
     optimizer.shutdown()
 
 

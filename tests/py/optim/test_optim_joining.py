@@ -468,7 +468,7 @@ def test_lasting_epoch_is_offered_out_of_turn(peer, dhts):
 
 
 # A state of a run does not shrink: a copy and a warning each quarter of a second were of no use.
-def test_state_that_the_core_refuses_as_too_large_is_offered_once(peer, dhts, caplog):
+def test_state_too_large_for_the_core_is_offered_once(peer, dhts, caplog):
     one = peer(0, run_id=f"join {next(RUNS)}", target_batch_size=16)
     averager, tries = one.optimizer.state_averager, []
 

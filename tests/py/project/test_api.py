@@ -2,7 +2,10 @@
 
 import inspect
 import itertools
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -23,6 +26,22 @@ def test_tables_are_made_of_todays_docstrings():
     assert api.filled(options) == options and api.filled(others) == others, "run make pages"
     changed = options.replace("| Where to listen", "| Where to wait")
     assert changed != options and api.filled(changed) == options
+
+
+def test_every_command_and_option_has_a_row():
+    project = (ROOT / "pyproject.toml").read_text()
+    commands = re.findall(r"(?m)^(hivemind-\w+) = ", project)
+    page = api.PAGES[0].read_text()
+    assert len(commands) == 5 and sorted(re.findall(r"<!-- (hivemind-\w+) -->\n\n\|", page)) == sorted(commands)
+    for command in commands:
+        module = command.removeprefix("hivemind-")
+        done = subprocess.run(
+            [sys.executable, "-m", f"hivemind_c.cli.{module}", "--help"],
+            capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "300"},
+        )  # fmt: skip
+        section = page.split(f"<!-- {command} -->")[1].split("<!-- end -->")[0]
+        told = set(re.findall(r"(?m)^[\s│*]*(--[a-z]\w*)", done.stdout)) - {"--help"}
+        assert told and [option for option in sorted(told) if f"`{option}" not in section] == [], command
 
 
 def test_each_class_has_one_table_and_an_example():

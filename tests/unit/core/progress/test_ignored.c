@@ -46,7 +46,7 @@ static void ignoring_ends_at_its_time(void **unused) {
   assert_false(holds(&ignored, 1, 6, UINT64_MAX, 39)); /* the later call counts */
 }
 
-static void full_table_drops_the_owner_whose_time_ends_first(void **unused) {
+static void full_table_drops_the_owner_that_ends_first(void **unused) {
   (void)unused;
   hv_ignored ignored = {0};
   for (size_t i = 0; i < HV_IGNORED_MAX; i++)
@@ -61,7 +61,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(claims_ahead_of_an_ignored_owner_do_not_count),
       cmocka_unit_test(ignoring_ends_at_its_time),
-      cmocka_unit_test(full_table_drops_the_owner_whose_time_ends_first),
+      cmocka_unit_test(full_table_drops_the_owner_that_ends_first),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
