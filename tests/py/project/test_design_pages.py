@@ -265,7 +265,7 @@ def test_waits_of_gifts_are_those_of_the_core():
     waits = dict(re.findall(r"X\((\w+), (\d+),", header))
     rows = rows_under(page_of("hub"), "### States of trainers that nobody can dial")
     told = {name: ms for names, values, _ in rows for name, ms in zip(names.split(", "), values.split(", "))}
-    assert told == waits and len(waits) == 11
+    assert told == waits and len(waits) == 12
     assert int(re.search(r"HV_GIFT_REST = (\d+)", header)[1]) == 4 and "none for 4 t" in page_of("hub")
 
 
@@ -306,3 +306,24 @@ def test_specification_is_short(name):
 def test_each_design_page_has_a_limit_or_a_reason():
     assert {*WORDS_MAX, *ANY_LENGTH} == {page.stem for page in DESIGN.glob("*.md")}
     assert not set(WORDS_MAX) & set(ANY_LENGTH)
+
+
+# ---- the map of the source ----
+
+
+def test_source_map_names_each_file():
+    """In Python below the name of the file's folder, because many files have plain words as names."""
+    page = (ROOT / "docs/design/source-map.md").read_text()
+    text = page[page.index("```text") : page.rindex("```")]
+    shim = text[text.index("python/hivemind_c/") :]
+    rows = dict(re.findall(r"(?ms)^  (\w+)/ (.*?)(?=^  \w+/ |^\w+/ |\Z)", shim))
+    missing = []
+    for folder in ("csrc", "cuda", "python/hivemind_c"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            parts = path.relative_to(ROOT).parts
+            if path.suffix not in (".c", ".h", ".cpp", ".cu", ".py", ".proto") or {"build", "__pycache__"} & set(parts):
+                continue
+            where = rows.get(parts[2], shim) if parts[0] == "python" else text
+            if path.stem != "__init__" and not re.search(rf"\b{path.stem}\b", where):
+                missing.append("/".join(parts))
+    assert missing == []
