@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from glob import glob
 
@@ -11,8 +12,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 PACKAGES = "grpc >= 29", "libprotobuf-c", "libcrypto >= 3", "libxxhash"
-APT = "build-essential pkg-config libgrpc-dev libprotobuf-c-dev protobuf-c-compiler libssl-dev libxxhash-dev python3-dev"
+APT = "build-essential pkg-config libgrpc-dev libprotobuf-c-dev protobuf-c-compiler libssl-dev libxxhash-dev libminiupnpc-dev libnatpmp-dev python3-dev"
 OWN_GRPC = os.path.join(os.path.dirname(os.path.abspath(__file__)), ".grpc", "current", "lib", "pkgconfig")  # of `make grpc`
+NO_PORTS = "hivemind_c is built without miniupnpc and libnatpmp, so peers ask no router to open their port; on Debian and Ubuntu, run apt-get install libminiupnpc-dev libnatpmp-dev before the build"
 BUILD_MB = 60  # objects, the library and the extension
 
 
@@ -72,6 +74,8 @@ class Build(build_ext):
             extension.library_dirs += pkg_config("--libs-only-L", "-L")
             extension.extra_link_args += pkg_config("--libs-only-other", "")
             extension.libraries += port_libraries()
+        if not port_libraries():
+            print(NO_PORTS, file=sys.stderr)
         super().build_extensions()
 
     def build_lowrank(self) -> None:

@@ -80,6 +80,9 @@ hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, con
 /* The version of the gRPC core that is loaded, such as "29.0.0" of release 1.51. Any thread. */
 const char *hv_grpc_version(void);
 
+/* True if this build can ask a gateway to open a port (open_port): it has miniupnpc and libnatpmp. Any thread. */
+int hv_can_open_ports(void);
+
 /* gRPC's own messages on stderr, which report even refused connections, are off unless GRPC_VERBOSITY is set. A gRPC of 1.65 or
  * later looks only when it is loaded, so there a C program is started with GRPC_VERBOSITY=NONE. */
 

@@ -4,7 +4,8 @@ from typing import Any, Callable, Generic, List, Optional, Sequence, Tuple, Type
 Result = TypeVar("Result")
 
 __version__: str
-GRPC_VERSION: str
+GRPC_CORE_VERSION: str
+CAN_OPEN_PORTS: bool
 STATUSES: Tuple[str, ...]
 CAUSES: Tuple[str, ...]
 CODECS: Tuple[str, ...]

@@ -73,11 +73,11 @@ def is_open(hole: Hole, core: str) -> bool:
     return fix_of(hole, core) is not None or branch(core) < numbers(hole.fixed[-1])[:2]
 
 
-def open_holes(core: str = _hivemind_c.GRPC_VERSION) -> List[Hole]:
+def open_holes(core: str = _hivemind_c.GRPC_CORE_VERSION) -> List[Hole]:
     return [hole for hole in TABLE if is_open(hole, core)]
 
 
-def sentence(core: str = _hivemind_c.GRPC_VERSION) -> str:
+def sentence(core: str = _hivemind_c.GRPC_CORE_VERSION) -> str:
     """Returns one sentence: the known holes of this core, and the remedy."""
     fixes = {hole.name: fix_of(hole, core) for hole in open_holes(core)}
     holes = ", ".join(f"{name} before {fix}" if fix else name for name, fix in fixes.items())

@@ -171,6 +171,14 @@ hv_status hv_ports_open(hv_mem *mem, const hv_ports_config *config, hv_ports **o
   return HV_OK;
 }
 
+int hv_ports_are_built(void) {
+#ifdef HV_HAS_PORTS
+  return 1;
+#else
+  return 0;
+#endif
+}
+
 void hv_ports_again(hv_ports *ports) {
   pthread_mutex_lock(&ports->lock);
   ports->again = 1;

@@ -34,6 +34,8 @@ typedef struct hv_ports_config {
   void *arg;
 } hv_ports_config;
 
+/* True if this build has the two libraries. */
+int hv_ports_are_built(void);
 /* Starts the helper. HV_NOMEM, HV_IO: no thread. */
 hv_status hv_ports_open(hv_mem *mem, const hv_ports_config *config, hv_ports **out);
 /* The network has changed: asks again now. */

@@ -34,12 +34,13 @@ def installed(name: str) -> Optional[str]:
 
 def check() -> Iterator[Finding]:
     yield versions(installed)
-    yield grpc(_hivemind_c.GRPC_VERSION)
+    yield grpc(_hivemind_c.GRPC_CORE_VERSION)
     yield torch_there(installed)
     yield from lightning_there(installed)
     yield low_rank(os.path.join(_PACKAGE, "libhivemind_lowrank.so"), installed)
     yield gpu(os.path.exists("/dev/nvidiactl") or bool(glob.glob("/dev/nvidia[0-9]*")), _torch_cuda, _why_no_kernels)
     yield files(_files_allowed())
+    yield from ports(_hivemind_c.CAN_OPEN_PORTS)
     yield from internet(_route(socket.AF_INET, "192.0.2.1"), _route(socket.AF_INET6, "2001:db8::1"), os.path.exists("/proc/net/if_inet6"))
     yield clock(time.time(), _synchronized())
 
@@ -57,6 +58,15 @@ def versions(installed: Version) -> Finding:
 
 def grpc(version: str) -> Finding:
     return Finding("gRPC", WARNING if _grpc_holes.open_holes(version) else OK, _grpc_holes.sentence(version))
+
+
+def ports(can_open: bool) -> Iterator[Finding]:
+    """Nothing where all is well: whether a router opens a port is seen when a peer listens."""
+    if not can_open:
+        yield Finding(
+            "router", NOTE, "this build cannot ask a router to open a port, because it has no miniupnpc and libnatpmp: run apt-get install libminiupnpc-dev libnatpmp-dev "
+            "and build hivemind_c again, or forward the port by hand"
+        )  # fmt: skip
 
 
 def torch_there(installed: Version) -> Finding:

@@ -316,9 +316,21 @@ def test_fix_by_a_patch_release_is_named():
     assert "CVE-2024-11407;" in text and "CVE-2023-1428" not in text
 
 
-def test_loaded_grpc_reports_a_core_version():
-    core = _hivemind_c.GRPC_VERSION
-    assert _grpc_holes.numbers(core)[0] >= 29 and f"core {core}" in machine.grpc(core).text
+def test_loaded_grpc_is_told_by_its_release_and_holes():
+    core = _hivemind_c.GRPC_CORE_VERSION
+    loaded = re.search(r"libgrpc[^/\n]*\.so\.(\d+)", Path("/proc/self/maps").read_text())
+    assert loaded and int(loaded[1]) == _grpc_holes.numbers(core)[0]
+    found = machine.grpc(core)
+    release = _grpc_holes.branch(core)
+    is_old = release < _grpc_holes.numbers(_grpc_holes.WITHOUT)
+    assert f"gRPC {release[0]}.{release[1]} (core {core})" in found.text or release[1] >= 67
+    assert (found.level, "CVE-2024-11407" in found.text) == ((WARNING, True) if is_old else (OK, False))
+
+
+def test_build_without_the_port_libraries_is_told():
+    assert _hivemind_c.CAN_OPEN_PORTS is True and list(machine.ports(True)) == []
+    (found,) = machine.ports(False)
+    assert found.level == NOTE and "apt-get install libminiupnpc-dev libnatpmp-dev" in found.text
 
 
 def test_table_of_holes_ends_where_it_says():
