@@ -10,7 +10,7 @@ try:
     import rich.text
     import typer
 except ImportError as missing:
-    raise SystemExit(f"this program needs {missing.name}, which is not installed: pip install 'hivemind_c[monitor]'") from None
+    raise SystemExit(f"this program needs {missing.name}, which is not installed: install hivemind_c's wheel with [monitor]") from None
 
 __all__ = ["expand", "rich", "run", "typer"]
 

@@ -219,7 +219,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         logger.error("%s", error)
         return 1
     except ImportError as error:
-        logger.error("cannot serve the page: %s is not installed; run pip install 'hivemind_c[monitor]'", error.name)
+        logger.error("cannot serve the page: %s is not installed; install hivemind_c's wheel with [monitor]", error.name)
         return 1
     try:
         service.serve(ended)

@@ -51,7 +51,7 @@ def versions(installed: Version) -> Finding:
     if package is not None and package != here:
         return Finding(
             "versions", FAULT, f"the extension that is loaded is version {here} and the package that is installed {package}, so an old build is in the way: "
-            "run pip install --force-reinstall hivemind_c, or make build in the repository"
+            "install the wheel again with pip install --force-reinstall, or run make build in the repository"
         )  # fmt: skip
     return Finding("versions", OK, about)
 

@@ -407,7 +407,7 @@ def test_missing_library_of_a_program_is_named():
         assert (
             done.returncode == 1
             and done.stderr.strip()
-            == "this program needs typer, which is not installed: pip install 'hivemind_c[monitor]'"
+            == "this program needs typer, which is not installed: install hivemind_c's wheel with [monitor]"
         )
 
 

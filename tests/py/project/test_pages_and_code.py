@@ -67,6 +67,19 @@ def test_pages_say_that_addresses_follow_the_machine():
     assert "The node announces its new addresses" in page("docs/explanation/coming-and-going.md")
 
 
+# Nobody owns the name on PyPI: somebody else could.
+def test_nothing_installs_hivemind_c_by_its_name():
+    by_name = re.compile(r"pip install(?!.*--no-index)[^`\n]*?(?<![\w/.])hivemind_c(?![\w-])")
+    assert by_name.search("pip install -q hivemind_c") and by_name.search("pip install 'hivemind_c[monitor]' x")
+    assert not by_name.search('pip install "$(ls dist/hivemind_c-*.whl)[monitor]"')
+    suffixes, found = (".md", ".ipynb", ".py", ".sh", ".sbatch", ".yaml", ".yml", ".toml"), []
+    for folder in ("docs", "examples", "python", "scripts", "packaging", ".github", "benchmarks"):
+        found += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in suffixes]
+    for path in [*found, ROOT / "README.md", ROOT / "Dockerfile"]:
+        assert not by_name.search(path.read_text()), path
+    assert 'PACKAGE = "hivemind_c"' not in (ROOT / "examples/gpu_report.ipynb").read_text()
+
+
 def test_pages_count_no_lines_of_examples():
     for path in sorted((ROOT / "examples").rglob("README.md")):
         for file, lines in re.findall(r"\]\((\w+\.py)\)[^.\n]*?\b(\d+) lines", path.read_text()):
