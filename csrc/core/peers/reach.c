@@ -37,17 +37,18 @@ static void arm(hv_reach *reach) {
 
 /* ---- asking others ---- */
 
-/* The next peer that can call back: it lives, is elsewhere, and knows how. */
-static const hv_peers_entry *pick(hv_reach_candidate *c) {
+/* The next peer that can call back: it lives, is elsewhere, knows how, and is not in the network that has answered. */
+static const hv_peers_entry *pick(const hv_reach_candidate *c, unsigned *after) {
   const hv_peers *peers = c->reach->peers;
   for (size_t i = 0; i < peers->n_entries; i++) {
     const hv_peers_entry *entry = peers->entries[(c->after + i) % peers->n_entries];
     uint64_t features;
-    if (entry->state != HV_PEERS_ALIVE || entry->card.client_mode || entry->card.n_addrs == 0 || !entry->network)
+    if (entry->state != HV_PEERS_ALIVE || entry->card.client_mode || entry->card.n_addrs == 0 || !entry->network ||
+        entry->network == c->said_by)
       continue;
     if (!hv_peers_version_of(peers, &entry->card.id, &features) || !(features & HV_FEATURE_DIAL))
       continue;
-    c->after = (unsigned)((c->after + i + 1) % peers->n_entries);
+    *after = (unsigned)((c->after + i + 1) % peers->n_entries);
     return entry;
   }
   return NULL;
@@ -68,6 +69,39 @@ static void tell(hv_reach_candidate *c, hv_reach_state state, hv_span why) {
     reach->changed(reach->arg);
 }
 
+static void confirm(hv_reach_candidate *c, uint64_t now_us) {
+  c->said_by = 0;
+  c->failures = 0;
+  c->ask_us = now_us + CHECK_US;
+  tell(c, HV_REACH_DIALLED, hv_span_of(NULL, 0));
+}
+
+/* A peer has dialled it. One peer may lie, so one of another network is asked too, if there is one that answers. */
+static void was_dialled(hv_reach_candidate *c, uint64_t now_us) {
+  unsigned after;
+  int is_second = c->said_by != 0; /* of another network: pick leaves that one out */
+  if (!is_second) {
+    c->said_by = c->asks;
+    c->silent = 0;
+  }
+  if (is_second || !pick(c, &after)) {
+    confirm(c, now_us);
+    return;
+  }
+  c->failures = 0;
+  c->ask_us = now_us;
+}
+
+static void was_not_dialled(hv_reach_candidate *c, uint64_t now_us, hv_span why) {
+  int is_contradicted = c->said_by != 0;
+  c->said_by = 0;
+  if (++c->failures >= ENOUGH) {
+    c->ask_us = now_us + AGAIN_US;
+    tell(c, HV_REACH_FAILED, why);
+  } else
+    c->ask_us = now_us + (is_contradicted ? AGAIN_US : LOOK_US);
+}
+
 static void answered(hv_call *call, const hv_event *event) {
   hv_reach_candidate *c = call->owner;
   hv_reach *reach = c->reach;
@@ -77,21 +111,27 @@ static void answered(hv_call *call, const hv_event *event) {
   if (c->origin == HV_REACH_NONE || reach->stopping)
     return;
   int is_answer = event->status == HV_OK && event->msg->kind == HV_MSG_DIAL;
-  if (is_answer && event->msg->u.dial.reached) {
-    c->failures = 0;
-    c->ask_us = event->now_us + CHECK_US;
-    tell(c, HV_REACH_DIALLED, hv_span_of(NULL, 0));
-  } else if (is_answer && ++c->failures >= ENOUGH) {
-    c->ask_us = event->now_us + AGAIN_US;
-    tell(c, HV_REACH_FAILED, event->msg->u.dial.text);
-  } else
+  if (is_answer && event->msg->u.dial.reached)
+    was_dialled(c, event->now_us);
+  else if (is_answer)
+    was_not_dialled(c, event->now_us, event->msg->u.dial.text);
+  else
     c->ask_us = event->now_us + LOOK_US;
   arm(reach);
 }
 
 static void ask(hv_reach_candidate *c, uint64_t now_us) {
   hv_reach *reach = c->reach;
-  const hv_peers_entry *entry = pick(c);
+  unsigned after = c->after;
+  const hv_peers_entry *entry = pick(c, &after);
+  if (c->said_by && (!entry || c->silent++ >= ENOUGH)) { /* the peers of other networks have gone, or do not answer */
+    confirm(c, now_us);
+    return;
+  }
+  if (entry) {
+    c->after = after;
+    c->asks = entry->network;
+  }
   hv_msg msg = {.kind = HV_MSG_DIAL, .u.dial = {.addr = c->addr}};
   c->ask_us = now_us + LOOK_US;
   c->call = (hv_call){.done = answered, .owner = c, .timeout_ms = ANSWER_MS};
@@ -168,6 +208,7 @@ void hv_reach_offer(hv_reach *reach, const hv_addr *addr) {
     return;
   known->origin = HV_REACH_GATEWAY; /* it was closed before; now it is worth another call */
   known->failures = 0;
+  known->said_by = 0;
   known->ask_us = reach->env->now_us(reach->env);
   arm(reach);
 }

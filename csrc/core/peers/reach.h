@@ -33,6 +33,9 @@ typedef struct hv_reach_candidate {
   hv_reach_state state;
   int asking, dropped; /* a call is under way; the place is free when it has ended */
   unsigned failures;   /* peers in a row that could not dial it */
+  unsigned silent;     /* questions in a row without an answer, since said_by was set */
+  uint64_t said_by;    /* network of the peer that dialled it, until a peer of another network has; 0: none */
+  uint64_t asks;       /* network of the peer that is asked, or was last */
   unsigned after;      /* where in the table of peers the next one is looked for */
   uint64_t ask_us;
   hv_addr addr;

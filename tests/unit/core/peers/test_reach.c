@@ -56,6 +56,23 @@ static void tick(scene *s, uint64_t us) {
   s->reach.timer.fire(&s->reach.timer, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = s->fake.now_us});
 }
 
+/* The node meets a peer at a public address, which has these features. */
+static void meet(scene *s, uint64_t number, hv_addr at, uint64_t features) {
+  hv_peer_id peer = fake_peer(number);
+  hv_versions theirs = {1, 1, features};
+  size_t before = hv_peers_alive(&s->peers);
+  hv_spoken_learn(&s->fake.env, &peer, &theirs);
+  hv_request request = {.peer = peer, .from = at};
+  hv_msg hello = {.kind = HV_MSG_HELLO, .u.hello = {.me = {.id = peer, .n_addrs = 1, .addrs = {at}}}};
+  hv_peers_hello(&s->peers, &(hv_event){.kind = HV_EVENT_REQUEST, .request = &request, .msg = &hello, .now_us = s->fake.now_us});
+  s->peers.timer.fire(&s->peers.timer, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = s->fake.now_us});
+  s->asked->done(s->asked,
+                 &(hv_event){.kind = HV_EVENT_CALL_DONE, .msg = &hello, .peer = peer, .now_us = s->fake.now_us, .text = ""});
+  assert_int_equal(hv_peers_alive(&s->peers), before + 1);
+  s->asked = NULL;
+  s->n_asked = s->n_replied = 0;
+}
+
 /* A node at 10.7.0.1 that knows one peer at a public address, which has these features. */
 static void open_scene(scene *s, uint64_t features) {
   memset(s, 0, sizeof *s);
@@ -69,18 +86,7 @@ static void open_scene(scene *s, uint64_t features) {
   hv_peers_config config = {.me = {.id = s->fake.me}, .room = 4};
   assert_int_equal(hv_peers_init(&s->peers, &s->fake.env, &config), HV_OK);
   hv_reach_init(&s->reach, &s->fake.env, &s->peers, changed, s);
-  hv_peer_id peer = fake_peer(1);
-  hv_versions theirs = {1, 1, features};
-  hv_spoken_learn(&s->fake.env, &peer, &theirs);
-  hv_request request = {.peer = peer, .from = address(80, 1)};
-  hv_msg hello = {.kind = HV_MSG_HELLO, .u.hello = {.me = {.id = peer, .n_addrs = 1, .addrs = {address(80, 1)}}}};
-  hv_peers_hello(&s->peers, &(hv_event){.kind = HV_EVENT_REQUEST, .request = &request, .msg = &hello, .now_us = s->fake.now_us});
-  s->peers.timer.fire(&s->peers.timer, &(hv_event){.kind = HV_EVENT_TIMER, .now_us = s->fake.now_us});
-  s->asked->done(s->asked,
-                 &(hv_event){.kind = HV_EVENT_CALL_DONE, .msg = &hello, .peer = peer, .now_us = s->fake.now_us, .text = ""});
-  assert_int_equal(hv_peers_alive(&s->peers), 1);
-  s->asked = NULL;
-  s->n_asked = s->n_replied = 0;
+  meet(s, 1, address(80, 1), features);
   hv_addr own = address(10, 1);
   hv_reach_set_own(&s->reach, &own, 1);
 }
@@ -126,6 +132,65 @@ static void address_is_announced_once_it_was_dialled(void **unused) {
   hv_reach_offer(&s.reach, NULL);
   assert_int_equal(announced(&s, &first), 1);
   assert_int_equal(s.n_changed, 2);
+  close_scene(&s);
+}
+
+static void address_is_announced_once_two_networks_dialled_it(void **unused) {
+  (void)unused;
+  scene s;
+  hv_addr outer = address(90, 1), first;
+  open_scene(&s, HV_FEATURE_DIAL);
+  meet(&s, 2, address(80, 2), HV_FEATURE_DIAL); /* the network of the first */
+  meet(&s, 3, address(81, 1), HV_FEATURE_DIAL);
+  hv_reach_offer(&s.reach, &outer);
+  tick(&s, 1);
+  hv_peer_id asked = s.asked->to.id, third = fake_peer(3);
+  answer(&s, HV_OK, 1);
+  assert_int_equal(announced(&s, &first), 1);
+  tick(&s, 1); /* at once */
+  assert_true(hv_peer_equal(&s.asked->to.id, &third) != hv_peer_equal(&asked, &third));
+  answer(&s, HV_OK, 1);
+  assert_int_equal(announced(&s, &first), 2);
+  assert_true(hv_addr_equal(&first, &outer));
+  close_scene(&s);
+}
+
+static void liar_does_not_make_a_node_announce_an_address(void **unused) {
+  (void)unused;
+  scene s;
+  hv_addr outer = address(90, 1), first;
+  hv_peer_id liar = fake_peer(1);
+  open_scene(&s, HV_FEATURE_DIAL);
+  meet(&s, 2, address(81, 1), HV_FEATURE_DIAL);
+  hv_reach_offer(&s.reach, &outer);
+  for (int minute = 0; minute < 60; minute++) {
+    tick(&s, 60000000);
+    for (int i = 0; i < 2 && s.asked; i++) {
+      answer(&s, HV_OK, hv_peer_equal(&s.asked->to.id, &liar));
+      assert_int_equal(announced(&s, &first), 1);
+      tick(&s, 1);
+    }
+  }
+  assert_in_range(s.n_asked, 60, 240);
+  close_scene(&s);
+}
+
+static void silent_second_network_is_not_waited_for(void **unused) {
+  (void)unused;
+  scene s;
+  hv_addr outer = address(90, 1), first;
+  open_scene(&s, HV_FEATURE_DIAL);
+  meet(&s, 2, address(81, 1), HV_FEATURE_DIAL);
+  hv_reach_offer(&s.reach, &outer);
+  tick(&s, 1);
+  answer(&s, HV_OK, 1);
+  for (int i = 0; i < 3; i++) {
+    tick(&s, 1000000);
+    answer(&s, HV_TIMEOUT, 0);
+    assert_int_equal(announced(&s, &first), 1);
+  }
+  tick(&s, 1000000);
+  assert_int_equal(announced(&s, &first), 2);
   close_scene(&s);
 }
 
@@ -230,6 +295,9 @@ static void stranger_is_not_called_back_at_private_addresses(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(address_is_announced_once_it_was_dialled),
+      cmocka_unit_test(address_is_announced_once_two_networks_dialled_it),
+      cmocka_unit_test(liar_does_not_make_a_node_announce_an_address),
+      cmocka_unit_test(silent_second_network_is_not_waited_for),
       cmocka_unit_test(closed_address_is_tried_again_when_a_gateway_opens_it),
       cmocka_unit_test(nonsense_of_a_gateway_is_never_asked_about),
       cmocka_unit_test(peer_without_the_feature_is_not_asked),
