@@ -7,7 +7,7 @@
 #   make check   the C tests alone
 #   make build   the extension, in place (python/_hivemind_c.abi3.so) with its libraries for PowerSGD and GPUs (python/hivemind_c/*.so)
 #   make deps    system packages only; make venv: .venv too; make browser: chromium, which only tests want
-#   make wheel   dist/hivemind_c-*.whl, with all it needs inside; make wheel-test tries it in a clean environment (minutes); make sdist
+#   make wheel   dist/hivemind_c-*.whl, with all it needs inside, a current gRPC among it (13 minutes, once); make wheel-test tries it in a clean environment (minutes); make sdist
 #   make partition  a cable is pulled between two network namespaces (as root)
 #   make siege      strangers of ten networks attack a peer in every way at once (as root)
 #   make soak       a DHT of real processes, busy for five minutes: memory, files and threads stay flat (MINUTES=5)
@@ -18,7 +18,7 @@
 #   make pythons    the node's tests on every other Python found, with the extension as it is built
 #   make versions WITH=lowest    the optimizer's and the strategy's tests with other versions of torch and Lightning (minutes; docs/explanation/how-it-is-tested.md)
 #   make grpc       builds a current gRPC core into .grpc, which each later build takes (13 minutes on two cores, once)
-#   make test-grpc  the network's C tests on that gRPC, or else on Debian experimental's (minutes; nothing is installed)
+#   make test-grpc  the network's C tests on that gRPC, built aside if it is missing; SUITE=experimental: on Debian's
 #   make asan | tsan | fuzz T=wire | bench | fmt    as in csrc/Makefile
 #   make gpu     on a machine with a GPU: checks and figures in one report, gpu-results/report.md (PART=correct|rounds|kernels|training|sanitizer|inside)
 #   make clean   everything built; .venv stays
@@ -88,7 +88,7 @@ grpc: venv
 	@$(CSRC) clean
 	@$(MAKE) --no-print-directory build
 
-test-grpc: deps
+test-grpc: venv
 	@scripts/newer_grpc.sh $(SUITE)
 
 pythons: build

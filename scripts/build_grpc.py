@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Builds a current gRPC core, because that of Debian 12 has had no security fix since 2022. `make grpc` calls this.
 
-    .venv/bin/python scripts/build_grpc.py [--jobs N] [--to FOLDER]
+    .venv/bin/python scripts/build_grpc.py [--aside] [--jobs N] [--to FOLDER]
 
 It takes the C core alone from the source package of grpcio, which it checks by its hash, and the system's OpenSSL.
 Library, headers and pkg-config file come into .grpc/VERSION, and each later build takes what .grpc/current points to.
+With --aside it is built once, and .grpc/current stays as it is: `make wheel` and `make test-grpc` call that.
 An interrupted run continues where it was. To go back to the system's gRPC: rm .grpc/current && make clean build
 """
 
@@ -27,6 +28,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZE_MAX = 64 << 20  # of the package: it has 13 MB
 VERSION = "1.85.3"
+CURRENT = "44.0.0"  # the first core without a known hole, of release 1.67 (python/hivemind_c/_grpc_holes.py)
 SHA256 = "8e18f15d1b09b8771edbf59d634b26cbe4903bc2577cb667264934a6655eb8b4"
 CARES = "", "/cares", "/cares/include", "/cares/src/lib", "/cares/src/lib/include", "/config_linux"
 OTHERS = "abseil-cpp", "address_sorting/include", "cel-c", "re2", "upb", "utf8_range", "xxhash", "zlib"
@@ -169,7 +171,6 @@ def install(source, parts, work, prefix):
     shutil.copytree(source / "include/grpc", prefix / "include/grpc", dirs_exist_ok=True)
     (prefix / "LICENSE").write_text(licences(source))
     (prefix / "lib/pkgconfig/grpc.pc").write_text(PKG_CONFIG.format(prefix=prefix, version=VERSION, core=core))
-    point(prefix.parent / "current", prefix.name)
 
 
 def point(link, target):
@@ -177,18 +178,52 @@ def point(link, target):
     link.symlink_to(target)
 
 
+def prefix_in(folder):
+    return folder.resolve() / VERSION
+
+
+def is_built(prefix):
+    return (prefix / "lib/pkgconfig/grpc.pc").exists()  # written last
+
+
+def build(folder, jobs):
+    work = folder.resolve() / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    print(f"grpc: building {VERSION}, which takes about 13 minutes on two cores, once", flush=True)
+    source = unpack(work)
+    alike = hashlib.sha256(" ".join(OPTIONS).encode()).hexdigest()[:8]  # objects of other options are of no use
+    parts = compile_all(source, work / f"objects-{VERSION}-{alike}", jobs)
+    install(source, parts, work, prefix_in(folder))
+
+
+def aside(folder=ROOT / ".grpc", jobs=os.cpu_count() or 1):
+    """The folder of a current gRPC, built if it is missing. None: the system's is current."""
+    if subprocess.run(["pkg-config", f"--atleast-version={CURRENT}", "grpc"], env=of_system()).returncode == 0:
+        return None
+    prefix = prefix_in(folder)
+    if not is_built(prefix):
+        build(folder, jobs)
+    return prefix
+
+
+def of_system():
+    """The environment in which pkg-config finds what the system has."""
+    return {name: value for name, value in os.environ.items() if name != "PKG_CONFIG_PATH"}
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--aside", action="store_true", help="leave .grpc/current as it is")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time")
     parser.add_argument("--to", type=pathlib.Path, default=ROOT / ".grpc", help="the folder for it")
     options = parser.parse_args(arguments)
-    work = options.to.resolve() / "work"
-    work.mkdir(parents=True, exist_ok=True)
-    source = unpack(work)
-    alike = hashlib.sha256(" ".join(OPTIONS).encode()).hexdigest()[:8]  # objects of other options are of no use
-    parts = compile_all(source, work / f"objects-{VERSION}-{alike}", options.jobs)
-    prefix = options.to.resolve() / VERSION
-    install(source, parts, work, prefix)
+    if options.aside:
+        prefix = aside(options.to, options.jobs)
+        print(f"grpc: {VERSION} is in {prefix}" if prefix else "grpc: that of the system is current")
+        return
+    build(options.to, options.jobs)
+    prefix = prefix_in(options.to)
+    point(prefix.parent / "current", prefix.name)
     print(f"grpc: {VERSION} is in {prefix}; each later build takes it")
 
 

@@ -1,17 +1,19 @@
 #!/bin/sh
 # Do the tests of the network pass on a newer gRPC core than this system's? `make test-grpc` calls this; scripts/newer_grpc.sh [SUITE]
-# Takes the gRPC that `make grpc` has built. If there is none, or a SUITE of Debian is named, it fetches that suite's libgrpc (of
-# experimental unless said otherwise) and all it needs, down to libc, by apt with lists of its own; unpacks it all under
+# Takes the gRPC of scripts/build_grpc.py, which is built if it is missing (13 minutes, once). If a SUITE of Debian is named, it fetches
+# that suite's libgrpc and all it needs, down to libc, by apt with lists of its own; unpacks it all under
 # csrc/build/newer and runs the tests there with that loader. Nothing is installed, nothing of the system changes. Needs Debian or
 # Ubuntu with Debian's keyring, and what `make test` installs.
 set -e
 export GRPC_VERBOSITY=NONE # it would tell of each refused connection
-suite=${1:-experimental}
+suite=$1
 cd "$(dirname "$0")/../csrc"
 net="loop lanes door outage listen net_hostile net_memory net_siege"
 tests=${TESTS:-"contract/test_contract_real $(for one in $net; do echo unit/net/transport/test_$one; done) unit/net/hive/test_hive unit/net/hive/test_hive_dht unit/net/hive/test_hive_state unit/net/hive/test_hive_attacks"}
-if [ -z "$1" ] && [ -e ../.grpc/current/lib/pkgconfig/grpc.pc ]; then
-  echo "gRPC $(basename "$(readlink -f ../.grpc/current)"), built by make grpc"
+if [ -z "$suite" ]; then
+  ../.venv/bin/python ../scripts/build_grpc.py --aside
+  PKG_CONFIG_PATH=$(ls -d "$PWD"/../.grpc/[0-9]*/lib/pkgconfig 2>/dev/null | tail -n 1):$PKG_CONFIG_PATH
+  export PKG_CONFIG_PATH
   make -s MODE=own OPT_own="-O2 -g" $(for one in $tests; do echo "build/own/tests/$one"; done)
   for one in $tests; do
     echo "== $one"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hivemind_c import _grpc_holes
+
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "grpcio-9.9.9"
 LISTED = "src/python/grpcio/grpc_core_dependencies.py"
@@ -47,7 +49,7 @@ def build(monkeypatch, tmp_path):
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
 
-    def run(files, expected=None, by_hand=True):
+    def run(files, expected=None, by_hand=True, aside=False):
         data = archive(files)
         work = tmp_path / "grpc/work"
         work.mkdir(parents=True, exist_ok=True)
@@ -55,9 +57,10 @@ def build(monkeypatch, tmp_path):
             (work / f"{NAME}.tar.gz").write_bytes(data)
         monkeypatch.setattr(script, "VERSION", "9.9.9")
         monkeypatch.setattr(script, "SHA256", expected or hashlib.sha256(data).hexdigest())
-        script.main(["--to", str(tmp_path / "grpc"), "--jobs", "2"])
+        script.main(["--to", str(tmp_path / "grpc"), "--jobs", "2", *(["--aside"] if aside else [])])
         return tmp_path / "grpc/current"
 
+    run.script = script
     return run
 
 
@@ -76,6 +79,27 @@ def test_library_exports_nothing_but_the_functions_of_grpc(build):
     library = build(FILES) / "lib/libgrpc.so.59"
     names = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True).stdout
     assert sorted(line.split()[-1] for line in names.splitlines()) == ["gpr_one", "grpc_version_string"]
+
+
+def test_build_aside_is_made_once_and_leaves_current_alone(build, tmp_path, capsys):
+    assert not build(FILES, aside=True).exists()
+    library = tmp_path / "grpc/9.9.9/lib/libgrpc.so.59"
+    before = library.stat().st_mtime_ns
+    told = capsys.readouterr().out
+    assert told.index("13 minutes") < told.index("9.9.9 is in") and build.script.aside(tmp_path / "grpc") == library.parents[1]
+    assert library.stat().st_mtime_ns == before and "13 minutes" not in capsys.readouterr().out
+
+
+def test_nothing_is_built_aside_where_the_system_is_current(build, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build.script, "CURRENT", "1.0.0")
+    build(FILES, aside=True)
+    assert "that of the system is current" in capsys.readouterr().out and not (tmp_path / "grpc/9.9.9").exists()
+
+
+def test_current_core_is_the_first_without_a_known_hole(build):
+    core = build.script.CURRENT
+    assert _grpc_holes.open_holes(core) == [] != _grpc_holes.open_holes(f"{_grpc_holes.numbers(core)[0] - 1}.0.0")
+    assert _grpc_holes.numbers(build.script.VERSION) > _grpc_holes.numbers(_grpc_holes.WITHOUT)
 
 
 def test_licences_name_each_part_that_is_inside(build):

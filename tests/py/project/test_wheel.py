@@ -33,6 +33,7 @@ def run(*command, **options):
 
 @pytest.fixture(scope="module")
 def script():
+    sys.path.append(str(ROOT / "scripts"))  # where build_grpc is
     return module_of(ROOT / "scripts/wheel.py")
 
 
@@ -59,6 +60,35 @@ def test_file_that_is_no_library_is_left_alone(script, tmp_path):
     (tmp_path / "a.so").write_bytes(b"\x7fELF\x01\x01 32 bits")
     with pytest.raises(ValueError, match="a.so is no 64-bit"):
         script.unshare_symbols(tmp_path / "a.so")
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_wheel_is_built_aside_on_a_current_grpc(script, tmp_path, monkeypatch, is_ours):
+    """The 13 minutes of that gRPC are not spent here: the build itself is replaced."""
+    monkeypatch.setenv("PKG_CONFIG_PATH", "/of/the/system")
+    grpc, ran = tmp_path / "grpc", []
+    run_it = script.run
+
+    def run(*command, **more):
+        ran.append((command, more))
+        return "" if "wheel" in command else run_it(*command, **more)
+
+    monkeypatch.setattr(script, "run", run)
+    script.built(tmp_path, grpc if is_ours else None)
+    command, more = ran[-1]
+    assert command[:4] == (sys.executable, "-m", "pip", "wheel") and command[-1] == "."
+    assert more["cwd"].parent == tmp_path / "source" and (more["cwd"] / "setup.py").exists()
+    assert not (more["cwd"] / ".grpc").exists() and not (more["cwd"] / "csrc/build").exists()
+    own = f"{grpc}/lib/pkgconfig:" if is_ours else ""
+    assert more["PKG_CONFIG_PATH"] == f"{own}/of/the/system"
+
+
+def test_licence_of_our_grpc_is_put_beside(script, tmp_path):
+    (tmp_path / "LICENSE").write_text("of gRPC")
+    (tmp_path / "licenses").mkdir()
+    library = tmp_path / "libgrpc-0123456789.so.59"
+    assert script.licences([library], tmp_path / "licenses", tmp_path) == {"grpc"}
+    assert (tmp_path / "licenses/grpc.txt").read_text() == "of gRPC"
 
 
 def test_the_extension_shows_its_entry_alone():
