@@ -605,33 +605,6 @@ def the_words_of_grpc_are_read_in_one_place(tree):
     return only_in(("csrc/net/transport/outage.c",), calls("strcasestr"), "only net/transport/outage.c reads what gRPC says")(tree)
 
 
-TYPE = re.compile(r"\b(?:struct|enum|union)\s+(hv_\w+)\s*\{|\btypedef\s+(?:struct|enum|union)\s*\{[^{}]*\}\s*(hv_\w+)\s*;")
-GUARD = re.compile(r"\A\s*#ifndef\s+(\w+)\s*\n\s*#define\s+\1\b")
-
-
-@wall(
-    bad=[
-        {"csrc/core/a/x.h": "typedef struct hv_x { int a; } hv_x;", "csrc/core/b/x.h": "typedef struct hv_x { int b; } hv_x;"},
-        {"csrc/core/a.h": "struct hv_x {\n  int a;\n};", "csrc/net/b.h": "typedef enum hv_x { A, B } hv_x;"},
-        {"csrc/core/a.h": "typedef struct {\n  int a;\n} hv_x;", "cuda/b.c": "union hv_x { int a; };"},
-        {"csrc/core/a/x.h": "/* one */\n#ifndef HV_CORE_X_H\n#define HV_CORE_X_H\n#endif", "csrc/core/b/x.h": "#ifndef HV_CORE_X_H\n#define HV_CORE_X_H\n#endif"},
-    ],
-    good=[
-        {"csrc/core/a.h": "typedef struct hv_x hv_x;\nstruct hv_x { int a; };\nhv_x *f(struct hv_x *x);", "csrc/core/b.h": "typedef struct hv_x hv_x; /* struct hv_x { } */"},
-        {"csrc/core/a.h": "#ifndef HV_CORE_A_H\n#define HV_CORE_A_H\n#endif", "csrc/core/b.c": "#ifndef HV_CORE_A_H\n#define OTHER\n#endif"},
-    ],
-)  # fmt: skip
-def a_type_and_a_guard_have_a_name_of_their_own(tree):
-    """One name for two types reads well in each file, and stops the first one that includes both."""
-    places = {}
-    for path, text in tree.items():
-        if path.startswith(CODE) and path.endswith(C_FILES):
-            code = code_of(text)
-            for m in [*TYPE.finditer(code), *GUARD.finditer(code)]:
-                places.setdefault(m[1] or m[2], []).append(path)
-    return [f"{name} is in {' and in '.join(paths)}: one name, one type or guard" for name, paths in places.items() if len(paths) > 1]
-
-
 def banned_words(path, text):
     """The expressions of a Python file that may run a stranger's code."""
     modules = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
