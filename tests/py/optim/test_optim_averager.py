@@ -135,18 +135,31 @@ def test_lone_peer_keeps_its_own_parameters(make, caplog):
         loop.averager.step(timeout=-1)
 
 
+STATISTICS = "exp_avg", "exp_avg_sq"
+
+
+def statistics(loop):
+    return [torch.cat([state[name].flatten() for state in loop.optimizer.state.values()]) for name in STATISTICS]
+
+
+def all_close(some, others):
+    return all(torch.allclose(one, other, rtol=1e-4, atol=1e-8) for one, other in zip(some, others))
+
+
 @pytest.mark.parametrize("gradients", [False, True])
 def test_optimizer_statistics_are_averaged_and_offered(make, gradients):
-    options = dict(optimizer="adamw", average_opt_statistics=("exp_avg", "exp_avg_sq"), average_gradients=gradients)
+    options = dict(optimizer="adamw", average_opt_statistics=STATISTICS, average_gradients=gradients)
     loops = [make(i, **options) for i in range(2)]
     for number, loop in enumerate(loops):
         loop.batch(number)
+    first, second = map(statistics, loops)
+    mean = [(one + other) / 2 for one, other in zip(first, second)]
+    assert not all_close(first, second)
     both(*(loop.average for loop in loops))
     average = flat(loops[0].model)
+    assert all(all_close(statistics(loop), mean) for loop in loops)
     for loop in loops:
         loop.batch(2)  # which joiners need not have
-    for state, other in zip(*(loop.optimizer.state.values() for loop in loops)):
-        assert not torch.equal(state["exp_avg"], other["exp_avg"])
     late = make(2, **options)
     assert eventually(lambda: late.averager.load_state_from_peers(timeout=10))
     assert late.averager.local_step == 1
