@@ -34,8 +34,10 @@ class Presence:
         self._began, self._told, self._warned = get_dht_time(), 0, False
         self._times: Deque[float] = collections.deque(maxlen=math.ceil(2 * LEASE_S / EVERY_S))  # of the latest records
 
-    def tell(self, epoch: int, target: int, rounds: int, failures: int) -> None:
-        """Stores the record. Before each third one it looks for a twin, which waits for the DHT's answer.
+    def tell(self, epoch: int, target: int, rounds: int, failures: int) -> Any:
+        """Begins to store the record, and returns the future of that.
+
+        Before each third one it looks for a twin, which waits for the DHT's answer.
 
         Args:
             epoch: Epoch of the run.
@@ -64,7 +66,8 @@ class Presence:
         self._told += 1
         self._times.append(news.time)
         subkey = pack(subkey_of(self._dht.peer_id))
-        self._dht._node._started().dht_store(self._key.encode(), subkey, write_news(news), math.ceil(LEASE_S * 1000))
+        node, lease_ms = self._dht._node._started(), math.ceil(LEASE_S * 1000)
+        return node.dht_store(self._key.encode(), subkey, write_news(news), lease_ms)
 
     def _look_for_a_twin(self) -> None:
         """Says once that another process has this hub's key: a record since the start that is not of this hub."""
