@@ -81,6 +81,18 @@ def test_build_names_the_compiler_that_was_chosen():
     assert told.startswith("hivemind_c cannot be built: this machine has no no-such-cc; ")
 
 
+@pytest.mark.parametrize("libraries, is_told", [("", True), ("-lminiupnpc -lnatpmp", False)])
+def test_build_without_the_port_libraries_says_so(tmp_path, libraries, is_told):
+    """The C library is replaced, so the build ends where it would link it; it has spoken before that."""
+    (tmp_path / "csrc/include").mkdir(parents=True)
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    shutil.copy(ROOT / "csrc/include/hivemind_c.h", tmp_path / "csrc/include")
+    (tmp_path / "csrc/Makefile").write_text(f"lib lowrank cuda:\nport-libs:\n\t@echo {libraries}\n")
+    told = run(*BUILD, cwd=tmp_path).stderr
+    sentence = "peers ask no router to open their port; on Debian and Ubuntu, run apt-get install libminiupnpc-dev"
+    assert (sentence in told) == is_told, told
+
+
 def test_setup_names_the_package_of_a_missing_compiler(checkout, tmp_path):
     told = last(run(checkout / "scripts/setup.sh", "venv", env=tools(tmp_path / "bin", "cc", "apt-get")))
     assert told == "setup: this system has no apt-get: install what Debian calls build-essential, then run this again"
