@@ -79,7 +79,7 @@ static void confirm(hv_reach_candidate *c, uint64_t now_us) {
 /* A peer has dialled it. One peer may lie, so one of another network is asked too, if there is one that answers. */
 static void was_dialled(hv_reach_candidate *c, uint64_t now_us) {
   unsigned after;
-  int is_second = c->said_by != 0; /* of another network: pick leaves that one out */
+  int is_second = c->said_by != 0; /* of another network, because pick skips that one */
   if (!is_second) {
     c->said_by = c->asks;
     c->silent = 0;
