@@ -383,6 +383,23 @@ static void clients_count_and_are_counted(void **unused) {
   close_scene(c);
 }
 
+/* Its table has one node more than those of the others. */
+static void client_is_counted_beside_a_full_leaf(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 4; seed++) {
+    size_t open = HV_ZONES_LEAF + seed % 2;
+    scene *c = open_scene(seed);
+    grow(c, open, 40);
+    run(c, 60); /* they hear each other, and hardly search for records */
+    size_t client = join(c, 40, 1);
+    run(c, 30);
+    for (size_t i = 0; i <= client; i++)
+      if (read_of(c, i).n_peers != open + 1)
+        fail_msg("n%zu of %zu and a client counts %u", i, open, (unsigned)read_of(c, i).n_peers);
+    close_scene(c);
+  }
+}
+
 static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
   (void)unused;
   scene *c = open_scene(13);
@@ -769,6 +786,7 @@ int main(void) {
       cmocka_unit_test(halves_of_a_partitioned_swarm_count_alone_and_merge_later),
       cmocka_unit_test(clocks_an_hour_apart_make_no_difference),
       cmocka_unit_test(clients_count_and_are_counted),
+      cmocka_unit_test(client_is_counted_beside_a_full_leaf),
       cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
       cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
       cmocka_unit_test(a_swarm_wider_than_a_leaf_is_counted_by_zones),
