@@ -15,7 +15,7 @@
 #include "core/dht/dht.h"
 #include "core/progress/zone_msg.h"
 
-#define HV_ZONES_LEAF 8     /* most other nodes in the routing table that share this node's leaf */
+#define HV_ZONES_LEAF 9     /* most nodes in a leaf that can be asked, this one included */
 #define HV_ZONES_MEMBERS 64 /* members of the leaf that are remembered */
 #define HV_ZONES_LEVELS 32  /* most halves */
 #define HV_ZONES_SELF 256   /* the depth that stands for a node itself */
