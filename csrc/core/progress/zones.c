@@ -627,10 +627,11 @@ static void forget_voice(hv_zones_answer *answer, uint64_t who) {
     *answer = (hv_zones_answer){0};
 }
 
-void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
+void hv_zones_gone(hv_zones *z, const hv_peer_id *id, int is_there) {
   uint64_t who = mark_of(id);
   hv_zones_member *m = find_member(z, id);
-  note_absent(z, who);
+  if (is_there)
+    note_absent(z, who);
   if (m)
     free_member(m);
   for (unsigned level = 0; level < HV_ZONES_LEVELS; level++) {
