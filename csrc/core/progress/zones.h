@@ -74,7 +74,7 @@ typedef struct hv_zones {
   hv_hash me;
   unsigned leaf_bits; /* that the members of the leaf share */
   hv_zones_member members[HV_ZONES_MEMBERS];
-  hv_zones_half halves[HV_ZONES_LEVELS]; /* [i]: those that share exactly i bits */
+  hv_zones_half halves[HV_ZONES_LEVELS]; /* [i]: those that share exactly i bits; [HV_ZONE_CLIENTS]: as zone_msg.h says */
   struct {
     uint64_t from; /* a hash of the peer's identity */
     uint64_t until_us;

@@ -383,19 +383,22 @@ static void clients_count_and_are_counted(void **unused) {
   close_scene(c);
 }
 
-/* Its table has one node more than those of the others. */
-static void client_is_counted_beside_a_full_leaf(void **unused) {
+/* Their tables have one node more than those of the others, and they cannot ask each other. */
+static void clients_are_counted_beside_a_full_leaf(void **unused) {
   (void)unused;
-  for (uint64_t seed = 1; seed <= 4; seed++) {
-    size_t open = HV_ZONES_LEAF + seed % 2;
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    size_t open = HV_ZONES_LEAF + seed % 4, n = open + 3;
     scene *c = open_scene(seed);
     grow(c, open, 40);
     run(c, 60); /* they hear each other, and hardly search for records */
-    size_t client = join(c, 40, 1);
+    for (size_t i = open; i < n; i++)
+      join(c, 40, 1);
     run(c, 30);
-    for (size_t i = 0; i <= client; i++)
-      if (read_of(c, i).n_peers != open + 1)
-        fail_msg("n%zu of %zu and a client counts %u", i, open, (unsigned)read_of(c, i).n_peers);
+    for (size_t i = 0; i < n; i++) {
+      hv_progress_figures f = read_of(c, i);
+      if (f.n_peers != n || f.n_clients != n - open)
+        fail_msg("n%zu of %zu and %zu clients counts %u and %u", i, open, n - open, (unsigned)f.n_peers, (unsigned)f.n_clients);
+    }
     close_scene(c);
   }
 }
@@ -806,7 +809,7 @@ int main(void) {
       cmocka_unit_test(halves_of_a_partitioned_swarm_count_alone_and_merge_later),
       cmocka_unit_test(clocks_an_hour_apart_make_no_difference),
       cmocka_unit_test(clients_count_and_are_counted),
-      cmocka_unit_test(client_is_counted_beside_a_full_leaf),
+      cmocka_unit_test(clients_are_counted_beside_a_full_leaf),
       cmocka_unit_test(peer_that_starts_again_is_counted_soon),
       cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
       cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
