@@ -217,7 +217,7 @@ static void cancels(hv_epoch_driver *d, hv_epoch_which which) {
   round_of *r = &d->rounds[which];
   if (!r->is_under_way)
     return;
-  r->is_void = d->machine.late != HV_EPOCH_LATE_VOID; /* whose lane ends with it */
+  r->is_void = !hv_epoch_awaits_round(&d->machine, which);
   hv_average_cancel(r->average, &r->step);
 }
 

@@ -267,6 +267,8 @@ uint64_t hv_epoch_due_us(const hv_epoch *self);
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out);
 /* The wait that is under way. */
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
+/* The outcome of this round is awaited; of one that was cancelled with its lane it is not. */
+int hv_epoch_awaits_round(const hv_epoch *self, hv_epoch_which which);
 /* 1: the training thread may go on to its next batch; 0: it waits for actions. */
 int hv_epoch_is_free(const hv_epoch *self);
 const char *hv_epoch_state_name(hv_epoch_state state);

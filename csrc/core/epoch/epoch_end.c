@@ -316,6 +316,8 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
   else if (outcome == HV_EPOCH_LEFT_OUT && e->figures->n_peers <= 1)
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
+  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && epoch_holds_replica(self) && epoch_is_passed(self, e))
+    outcome = HV_EPOCH_LEFT_OUT; /* they have made this step and the next one */
   if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
     is_left_out(self, lane, e);
     return;
@@ -382,6 +384,13 @@ static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
   if (r->rounding[HV_EPOCH_NOW] == 1 + HV_EPOCH_GRADIENTS)
     return f->epoch > r->epoch + self->config.options.delay_grad_averaging;
   return f->epoch > r->epoch + 1 || (f->epoch == r->epoch + 1 && epoch_forms_groups(self, f));
+}
+
+/* Rule 19: who stood still in a round would wait long for others that have ended it. */
+void epoch_end_is_passed(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && epoch_holds_replica(self) && epoch_is_passed(self, e))
+    epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(r->rounding[HV_EPOCH_NOW] - 1);
 }
 
 /* Rule 19: for a moment it waits for one that loads a state. A group that has formed is left to its round. */
