@@ -238,7 +238,7 @@ def test_peer_in_an_earlier_epoch_learns_so_at_once(swarm):
     a.reached(7)  # it passed an epoch alone
     late = b.step(wait=False, timeout=60, epoch=6, allow_retries=True)
     error = late.exception(70)
-    assert isinstance(error, HivemindError) and error.status == "EXISTS" and "in epoch 7 already" in str(error)
+    assert isinstance(error, HivemindError) and error.status == "EXISTS" and "in swarm epoch 7 already" in str(error)
     assert all(len(one) == 2 for one in swarm.together([a, b], epoch=7))
     for wrong in (-1, "7", 2**63, True):
         with pytest.raises(ValueError, match="an epoch must be a whole number"):
