@@ -404,7 +404,7 @@ static void leaves_missed(hv_epoch *self, const epoch_event *e) {
   r->missed_us = r->missed_us ? r->missed_us : e->now_us | 1;
   epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)which;
   int is_late = which == HV_EPOCH_REPLICA_STATE && self->config.options.delay_state_averaging; /* it lasts while they train on */
-  if (!is_late && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
+  if (!is_late && epoch_averages_gradients(self) && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
     epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)which;
 }
 
