@@ -217,7 +217,7 @@ static void cancels(hv_epoch_driver *d, hv_epoch_which which) {
   round_of *r = &d->rounds[which];
   if (!r->is_under_way)
     return;
-  r->is_void = d->machine.late != HV_EPOCH_LATE_VOID; /* whose lane ends with it */
+  r->is_void = !hv_epoch_awaits_round(&d->machine, which);
   hv_average_cancel(r->average, &r->step);
 }
 
@@ -435,8 +435,10 @@ static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
     carries_out(d, &order);
   d->is_busy = was_busy;
   uint64_t due_us = hv_epoch_due_us(&d->machine);
-  if (!d->config.hands.act && due_us > d->look_us)
-    due_us = d->look_us;
+  if (!d->config.hands.act) {
+    uint64_t look_us = hv_epoch_is_free(&d->machine) ? d->look_us : now_of(d) + LOOK_US;
+    due_us = due_us < look_us ? due_us : look_us;
+  }
   if (due_us != HV_EPOCH_NONE && d->progress)
     d->env->timer_set(d->env, &d->timer, due_us > now_of(d) ? due_us - now_of(d) : 1000);
   looks_whether_over(d);

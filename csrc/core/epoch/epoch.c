@@ -476,6 +476,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     break;
   }
   epoch_end_is_lonely(self, e);
+  epoch_end_is_passed(self, e);
   if (self->late == HV_EPOCH_LATE_VOID)
     epoch_void_ends(self);
   if (self->state == HV_EPOCH_LOOKING && e->kind == HV_EPOCH_TIME)
@@ -487,6 +488,11 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     epoch_offers_overdue(self, e);
   if (self->state == HV_EPOCH_LEAVING && self->late != HV_EPOCH_LATE_VOID && !self->end.acting[HV_EPOCH_NOW])
     epoch_moves(self, HV_EPOCH_OVER);
+}
+
+int hv_epoch_awaits_round(const hv_epoch *self, hv_epoch_which which) {
+  const int *rounding = self->end.rounding;
+  return rounding[HV_EPOCH_NOW] == 1 + (int)which || rounding[HV_EPOCH_LATE] == 1 + (int)which;
 }
 
 int hv_epoch_is_free(const hv_epoch *self) {

@@ -223,6 +223,7 @@ typedef struct hv_epoch_run {
   int lost_some;      /* a member has gone in the round of gradients */
   uint64_t lonely_us; /* since when nobody else is counted while it seeks; 0: somebody is */
   uint64_t sought_us; /* when the search for a group of gradients was last waited for */
+  uint64_t missed_us; /* since when the others are past the round for which a peer without a replica waits; 0: they are not */
 } hv_epoch_run;
 
 typedef struct hv_epoch {
@@ -267,6 +268,8 @@ uint64_t hv_epoch_due_us(const hv_epoch *self);
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out);
 /* The wait that is under way. */
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
+/* The outcome of this round is awaited; of one that was cancelled with its lane it is not. */
+int hv_epoch_awaits_round(const hv_epoch *self, hv_epoch_which which);
 /* 1: the training thread may go on to its next batch; 0: it waits for actions. */
 int hv_epoch_is_free(const hv_epoch *self);
 const char *hv_epoch_state_name(hv_epoch_state state);

@@ -32,19 +32,21 @@ static int has_missed_it(const hv_epoch *self) {
          !(self->sought == self->told && self->seeking[HV_EPOCH_GRADIENTS]);
 }
 
-/* Rule 10. Before it steps aside for a claim that it is far behind, it looks whether there is such a state. */
-int epoch_must_come(hv_epoch *self, const epoch_event *e) {
-  const hv_progress_figures *f = e->figures;
-  if (epoch_is_unusable(self))
-    return 1;
-  if (f->standing == HV_PROGRESS_LATE)
-    return has_missed_it(self);
-  if (f->standing != HV_PROGRESS_BEHIND || !epoch_lacks_state(self, f->epoch))
+/* Two epochs behind, and a newer state is on offer. Before it believes a claim, it looks whether there is one. */
+int epoch_is_passed(hv_epoch *self, const epoch_event *e) {
+  if (e->figures->standing != HV_PROGRESS_BEHIND || !epoch_lacks_state(self, e->figures->epoch))
     return 0;
   if (self->found != HV_EPOCH_NONE && self->found > self->told)
     return 1;
   begins_look(self, self->told + 1, e->now_us);
   return 0;
+}
+
+/* Rule 10. */
+int epoch_must_come(hv_epoch *self, const epoch_event *e) {
+  if (epoch_is_unusable(self))
+    return 1;
+  return e->figures->standing == HV_PROGRESS_LATE ? has_missed_it(self) : epoch_is_passed(self, e);
 }
 
 void epoch_has_looked(hv_epoch *self, const epoch_event *e) {

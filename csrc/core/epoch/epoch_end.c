@@ -312,10 +312,12 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   if (!epoch_holds_replica(self)) /* it must not be ahead of those who are still in this epoch: they would be left out */
     has_samples = e->figures->epoch > r->epoch + self->config.options.delay_grad_averaging;
   hv_epoch_outcome outcome = e->outcome;
-  if (outcome == HV_EPOCH_NOBODY && e->n_members && self->loads && self->lineage->is_kept)
+  if (outcome == HV_EPOCH_NOBODY && e->n_members > 1 && self->loads && self->lineage->is_kept) /* with a hub */
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
   else if (outcome == HV_EPOCH_LEFT_OUT && e->figures->n_peers <= 1)
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
+  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && epoch_holds_replica(self) && epoch_is_passed(self, e))
+    outcome = HV_EPOCH_LEFT_OUT; /* they have made this step and the next one */
   if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
     is_left_out(self, lane, e);
     return;
@@ -384,6 +386,28 @@ static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
   return f->epoch > r->epoch + 1 || (f->epoch == r->epoch + 1 && epoch_forms_groups(self, f));
 }
 
+/* Rule 19: who stood still in a round would wait long for others that have ended it. */
+void epoch_end_is_passed(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && epoch_holds_replica(self) && epoch_is_passed(self, e))
+    epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(r->rounding[HV_EPOCH_NOW] - 1);
+}
+
+/* Rule 19, for a peer without a replica: a search ends at once; a round whose members may be late, after a moment. */
+static void leaves_missed(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  int which = r->rounding[HV_EPOCH_NOW] - 1;
+  if (epoch_holds_replica(self) || self->state != HV_EPOCH_ENDING || which < 0 || !has_missed(self, e->figures)) {
+    r->missed_us = 0;
+    return;
+  }
+  r->missed_us = r->missed_us ? r->missed_us : e->now_us | 1;
+  epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)which;
+  int is_late = which == HV_EPOCH_REPLICA_STATE && self->config.options.delay_state_averaging; /* it lasts while they train on */
+  if (!is_late && epoch_averages_gradients(self) && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
+    epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)which;
+}
+
 /* Rule 19: for a moment it waits for one that loads a state. A group that has formed is left to its round. */
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
@@ -391,8 +415,7 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
               (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
   if (!epoch_holds_replica(self) && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
     epoch_cancel(self); /* of a hub, which those who are in the group would wait for */
-  if (!epoch_holds_replica(self) && self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && has_missed(self, e->figures))
-    epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)(r->rounding[HV_EPOCH_NOW] - 1);
+  leaves_missed(self, e);
   if (!waits || e->figures->n_peers > 1) {
     if (r->lonely_us)
       self->until_us = HV_EPOCH_NONE;

@@ -37,6 +37,7 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e); /* looks whether anybody may still come to its groups */
+void epoch_end_is_passed(hv_epoch *self, const epoch_event *e); /* looks whether the others have ended its round */
 int epoch_takes(hv_epoch *self);                                /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
 void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
@@ -44,6 +45,7 @@ void epoch_void_ends(hv_epoch *self);
 
 /* epoch_come.c */
 int epoch_lacks_state(const hv_epoch *self, uint64_t epoch); /* to be in that epoch */
+int epoch_is_passed(hv_epoch *self, const epoch_event *e);   /* the others are two epochs ahead, and have a state of it */
 int epoch_must_come(hv_epoch *self, const epoch_event *e);
 void epoch_comes(hv_epoch *self, const epoch_event *e);
 void epoch_come_goes_on(hv_epoch *self, const epoch_event *e);

@@ -255,8 +255,8 @@ void hv_progress_asked(hv_progress_registry *registry, const hv_event *event) {
     registry->env->reply(registry->env, event->request, &absent);
 }
 
-static void run_without(hv_progress_run *run, const hv_peer_id *id) {
-  hv_zones_gone(&run->zones, id);
+static void run_without(hv_progress_run *run, const hv_peer_id *id, int is_there) {
+  hv_zones_gone(&run->zones, id, is_there);
   for (hv_progress *at = run->registry->trackers; at; at = at->next) {
     uint64_t now = progress_clock(at);
     if (at->run != run || at->closing)
@@ -270,7 +270,7 @@ static void run_without(hv_progress_run *run, const hv_peer_id *id) {
 
 void hv_progress_gone(hv_progress_registry *registry, const hv_peer_id *id) {
   for (hv_progress_run *run = registry->runs; run; run = run->next)
-    run_without(run, id);
+    run_without(run, id, 0);
   for (hv_progress *at = registry->trackers; at; at = at->next)
     hv_dht_end_of(registry->dht, hv_span_of(at->key, at->key_size), id);
 }
@@ -278,7 +278,7 @@ void hv_progress_gone(hv_progress_registry *registry, const hv_peer_id *id) {
 void hv_progress_departed(hv_progress_registry *registry, const hv_peer_id *id, uint32_t run_id) {
   hv_progress_run *run = run_of(registry, run_id);
   if (run)
-    run_without(run, id);
+    run_without(run, id, 1);
 }
 
 /* The last tracker of this run here ends. */

@@ -15,9 +15,10 @@
 
 #define HV_ZONE_SUMS_MAX 9 /* in a message */
 #define HV_ZONE_ASKED 31   /* the level that marks the sum of the zone that the question is about */
+#define HV_ZONE_CLIENTS 30 /* the level that marks, for one in client mode, the sum of the others in client mode in its leaf */
 
 typedef struct hv_zone_sum {
-  unsigned level; /* number of leading bits that the hashes of this half share with the sender's; or HV_ZONE_ASKED */
+  unsigned level; /* number of leading bits that the hashes of this half share with the sender's; or one of these marks */
   hv_sum sum;
 } hv_zone_sum;
 

@@ -88,10 +88,11 @@ static int is_usable(const hv_zones *z, const hv_route_contact *contact, uint64_
   return contact->failures == 0 && !is_absent(z, &contact->id, now_us);
 }
 
-/* The leaf's depth follows from the routing table. */
+/* The leaf's depth follows from the routing table, and is alike for all nodes of a zone. One that cannot be asked is in no table, and
+ * tells only its own leaf of itself: with another depth, nodes that take it for a member would not hear of it. */
 static unsigned leaf_depth(const hv_zones *z, uint64_t now_us) {
   const hv_route *route = hv_dht_route(z->dht);
-  size_t n = 0;
+  size_t n = z->config.client_mode ? 0 : 1;
   for (unsigned b = HV_ROUTE_BUCKETS; b > 0; b--) {
     const hv_route_bucket *bucket = &route->buckets[b - 1];
     for (size_t i = 0; i < bucket->n; i++)
@@ -274,22 +275,28 @@ static void leaf_within(const hv_zones *z, unsigned depth, uint64_t now_us, hv_s
   }
 }
 
+/* Adds what a half counts for, beside a zone that is as wide. */
+static void add_half(const hv_zones *z, unsigned level, uint64_t now_us, hv_sum *out) {
+  const hv_zones_half *half = &z->halves[level];
+  if (!half->picked.owners || !is_fresh(half->picked_us, now_us))
+    return;
+  hv_sum sum = half->picked;
+  bring(z, &sum, half->picked_us, now_us);
+  hv_sum_limit_owners(&sum, ZONE_TIMES * out->owners + OWNERS_MORE);
+  hv_sum_limit_each(&sum, z->most_zone_samples, z->most_zone_speed);
+  hv_sum_add(out, &sum);
+}
+
 static void zone_within(const hv_zones *z, unsigned depth, uint64_t now_us, hv_sum *out) {
   if (depth >= HV_ZONES_SELF) {
     z->config.own(z->config.arg, out);
     return;
   }
   leaf_within(z, depth, now_us, out);
-  for (unsigned level = z->leaf_bits; level-- > depth;) {
-    const hv_zones_half *half = &z->halves[level];
-    if (!half->picked.owners || !is_fresh(half->picked_us, now_us))
-      continue;
-    hv_sum sum = half->picked;
-    bring(z, &sum, half->picked_us, now_us);
-    hv_sum_limit_owners(&sum, ZONE_TIMES * out->owners + OWNERS_MORE); /* both halves are equally wide */
-    hv_sum_limit_each(&sum, z->most_zone_samples, z->most_zone_speed);
-    hv_sum_add(out, &sum);
-  }
+  if (depth <= z->leaf_bits)
+    add_half(z, HV_ZONE_CLIENTS, now_us, out);
+  for (unsigned level = z->leaf_bits; level-- > depth;)
+    add_half(z, level, now_us, out);
 }
 
 /* ---- asking ---- */
@@ -330,7 +337,10 @@ static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int a
     hv_sum_forward(&entry->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
     if (entry->sum.owners == 0)
       continue;
-    if (entry->level != HV_ZONE_ASKED) {
+    if (entry->level == HV_ZONE_CLIENTS) {
+      if (z->config.client_mode && asked && contact && bits >= z->leaf_bits)
+        hear_half(z, HV_ZONE_CLIENTS, mark_of(who), asked, &said, &entry->sum);
+    } else if (entry->level != HV_ZONE_ASKED) {
       if (entry->level < bits && entry->level < z->leaf_bits && (asked || contact))
         hear_passed(z, entry->level, mark_of(who), &entry->sum);
     } else if (depth >= HV_ZONES_SELF)
@@ -347,13 +357,26 @@ static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int a
 /* The half of those below `bits` about which something new came last, but not since `before_us`; HV_ZONES_LEVELS: none. */
 static unsigned newest_half(const hv_zones *z, unsigned bits, uint32_t taken, uint64_t but_of) {
   unsigned found = HV_ZONES_LEVELS;
-  for (unsigned level = 0; level < bits && level < z->leaf_bits && level < HV_ZONE_ASKED; level++) {
+  for (unsigned level = 0; level < bits && level < z->leaf_bits && level < HV_ZONE_CLIENTS; level++) {
     const hv_zones_half *half = &z->halves[level];
     if (!(taken >> level & 1) && half->picked.owners && half->passed.from != but_of &&
         (found == HV_ZONES_LEVELS || half->renewed_us > z->halves[found].renewed_us))
       found = level;
   }
   return found;
+}
+
+/* The others in client mode in the leaf of one, which it cannot ask; of nobody for who can be asked. */
+static void clients_beside(const hv_zones *z, const hv_peer_id *id, uint64_t now_us, hv_sum *out) {
+  const hv_zones_member *to = find_member((hv_zones *)z, id);
+  *out = (hv_sum){0};
+  for (size_t i = 0; to && to->client && i < HV_ZONES_MEMBERS; i++) {
+    const hv_zones_member *m = &z->members[i];
+    if (m == to || !hv_peer_is_known(&m->id) || !m->client || m->bits < z->leaf_bits || !is_fresh(m->heard_us, now_us))
+      continue;
+    hv_sum sum = member_now(z, m, now_us);
+    hv_sum_add(out, &sum);
+  }
 }
 
 /* This zone around me, and of what is the same for whoever hears it what is newest. */
@@ -370,7 +393,10 @@ static size_t zones_write(const hv_zones *z, const hv_peer_id *to, unsigned dept
   zone_within(z, depth, now_us, &msg.sums[0].sum);
   hv_route_hash(z->env, to, &hash);
   unsigned bits = (unsigned)hv_hash_shared_bits(&hash, &z->me);
-  while (msg.n <= HV_ZONES_PASSED) {
+  clients_beside(z, to, now_us, &msg.sums[1].sum);
+  if (msg.sums[1].sum.owners)
+    msg.sums[msg.n++].level = HV_ZONE_CLIENTS;
+  for (unsigned passed = 0; passed < HV_ZONES_PASSED; passed++) {
     unsigned level = newest_half(z, bits, taken, mark_of(to));
     if (level == HV_ZONES_LEVELS)
       break;
@@ -573,6 +599,7 @@ static uint64_t zones_epoch(const hv_zones *z, uint64_t now_us) {
 void hv_zones_count(hv_zones *z, hv_sum *out) {
   uint64_t now = zones_now(z);
   z->epoch = zones_epoch(z, now);
+  pick(z, &z->halves[HV_ZONE_CLIENTS], now);
   for (unsigned level = 0; level < z->leaf_bits; level++)
     pick(z, &z->halves[level], now);
   zone_within(z, 0, now, out);
@@ -626,10 +653,11 @@ static void forget_voice(hv_zones_answer *answer, uint64_t who) {
     *answer = (hv_zones_answer){0};
 }
 
-void hv_zones_gone(hv_zones *z, const hv_peer_id *id) {
+void hv_zones_gone(hv_zones *z, const hv_peer_id *id, int is_there) {
   uint64_t who = mark_of(id);
   hv_zones_member *m = find_member(z, id);
-  note_absent(z, who);
+  if (is_there)
+    note_absent(z, who);
   if (m)
     free_member(m);
   for (unsigned level = 0; level < HV_ZONES_LEVELS; level++) {

@@ -15,7 +15,7 @@
 #include "core/dht/dht.h"
 #include "core/progress/zone_msg.h"
 
-#define HV_ZONES_LEAF 8     /* most other nodes in the routing table that share this node's leaf */
+#define HV_ZONES_LEAF 9     /* most nodes in a leaf that can be asked, this one included */
 #define HV_ZONES_MEMBERS 64 /* members of the leaf that are remembered */
 #define HV_ZONES_LEVELS 32  /* most halves */
 #define HV_ZONES_SELF 256   /* the depth that stands for a node itself */
@@ -74,7 +74,7 @@ typedef struct hv_zones {
   hv_hash me;
   unsigned leaf_bits; /* that the members of the leaf share */
   hv_zones_member members[HV_ZONES_MEMBERS];
-  hv_zones_half halves[HV_ZONES_LEVELS]; /* [i]: those that share exactly i bits */
+  hv_zones_half halves[HV_ZONES_LEVELS]; /* [i]: those that share exactly i bits; [HV_ZONE_CLIENTS]: as zone_msg.h says */
   struct {
     uint64_t from; /* a hash of the peer's identity */
     uint64_t until_us;
@@ -100,8 +100,9 @@ void hv_zones_pace(hv_zones *zones, uint64_t round_us);
 void hv_zones_hurry(hv_zones *zones);
 /* A peer sent HV_MSG_PROGRESS of this run: answers it. */
 void hv_zones_asked(hv_zones *zones, const hv_event *event);
-/* A peer has ended or left the run: forgets its own sum. */
-void hv_zones_gone(hv_zones *zones, const hv_peer_id *id);
+/* A peer has ended or left the run: forgets its own sum. is_there: its node goes on, and is not asked for a while; one that has ended
+ * is asked as soon as the routing table has it again. */
+void hv_zones_gone(hv_zones *zones, const hv_peer_id *id, int is_there);
 
 /* Writes the addresses of the peers that sent a message themselves; `out` has room for HV_ZONES_MEMBERS. Returns their number. */
 size_t hv_zones_heard_from(const hv_zones *zones, hv_target *out);

@@ -63,12 +63,15 @@ def lines_of(stream, kept):
 
 
 class Process:
-    """A process whose lines are collected."""
+    """A process whose lines are collected.
 
-    def __init__(self, source, *arguments, environment=None):
+    before: Words before its command.
+    """
+
+    def __init__(self, source, *arguments, environment=None, before=()):
         self.out, self.log = [], []
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", source, *map(str, arguments)],
+            [*before, sys.executable, "-u", "-c", source, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -27,7 +27,7 @@ import hivemind_c as hivemind
 from optim_support import backward, flat, network
 
 options = json.loads(sys.argv[1])
-dht = hivemind.DHT(options["peers"], start=True, client_mode=options["client"])
+dht = hivemind.DHT(options["peers"], start=True, client_mode=options["client"], **options["node"])
 model = network(options["seed"])
 optimizer = hivemind.Optimizer(
     dht=dht, run_id="test", target_batch_size=options["target"], batch_size_per_step=16,
@@ -44,7 +44,10 @@ while time.monotonic() < until:
     number += 1
     if optimizer.local_epoch != epoch:
         epoch = optimizer.local_epoch
-        optimizer.record("replica", epoch=epoch, replica=hashlib.sha256(flat(model).numpy().tobytes()).hexdigest()[:8])
+        replica = hashlib.sha256(flat(model).numpy().tobytes()).hexdigest()[:8]
+        samples = {**optimizer.ledger.samples.figures(), "stepped": 16 * (number - 1000 * options["seed"])}
+        mark = optimizer.state_averager.lineage.mark
+        optimizer.record("replica", epoch=epoch, replica=replica, mark=mark.hex(), samples=samples)
     time.sleep(options["pause"])
 print("END", flush=True)
 sys.stdin.readline()  # the others have their last rounds
@@ -80,7 +83,7 @@ def run(folder, opens=0, clients=0, hub=False, seconds=12.0, epoch_s=1.0, delays
         trainers = []
         for seed in range(n):
             options = dict(client=seed >= opens, seed=seed, target=target, delay=delays[seed], pause=pauses[seed])
-            options.update(peers=peers, seconds=seconds)
+            options.update(peers=peers, seconds=seconds, node={})
             trainers.append(started(Process(TRAINER, json.dumps(options), environment=environment)))
             if not peers:
                 peers = told(trainers[0], "READY", 60.0)

@@ -383,6 +383,46 @@ static void clients_count_and_are_counted(void **unused) {
   close_scene(c);
 }
 
+/* Their tables have one node more than those of the others, and they cannot ask each other. */
+static void clients_are_counted_beside_a_full_leaf(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    size_t open = HV_ZONES_LEAF + seed % 4, n = open + 3;
+    scene *c = open_scene(seed);
+    grow(c, open, 40);
+    run(c, 60); /* they hear each other, and hardly search for records */
+    for (size_t i = open; i < n; i++)
+      join(c, 40, 1);
+    run(c, 30);
+    for (size_t i = 0; i < n; i++) {
+      hv_progress_figures f = read_of(c, i);
+      if (f.n_peers != n || f.n_clients != n - open)
+        fail_msg("n%zu of %zu and %zu clients counts %u and %u", i, open, n - open, (unsigned)f.n_peers, (unsigned)f.n_clients);
+    }
+    close_scene(c);
+  }
+}
+
+static void peer_that_starts_again_is_counted_soon(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 5; seed++) {
+    scene *c = open_scene(seed);
+    size_t n = HV_ZONES_LEAF + 1;
+    grow(c, n, 40);
+    run(c, 60);
+    hv_sim_kill(c->s.dht.sim, 5);
+    run(c, 1);
+    assert_int_equal(hv_sim_restart(c->s.dht.sim, 5), HV_OK);
+    run(c, 0.01);
+    progress_swarm_open(&c->s, 5);
+    run(c, 15);
+    for (size_t i = 0; i < n; i++)
+      if (read_of(c, i).n_peers != n)
+        fail_msg("n%zu of %zu counts %u", i, n, (unsigned)read_of(c, i).n_peers);
+    close_scene(c);
+  }
+}
+
 static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
   (void)unused;
   scene *c = open_scene(13);
@@ -769,6 +809,8 @@ int main(void) {
       cmocka_unit_test(halves_of_a_partitioned_swarm_count_alone_and_merge_later),
       cmocka_unit_test(clocks_an_hour_apart_make_no_difference),
       cmocka_unit_test(clients_count_and_are_counted),
+      cmocka_unit_test(clients_are_counted_beside_a_full_leaf),
+      cmocka_unit_test(peer_that_starts_again_is_counted_soon),
       cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
       cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
       cmocka_unit_test(a_swarm_wider_than_a_leaf_is_counted_by_zones),

@@ -9,6 +9,7 @@
  * those that stay wait BESIDES_US at an epoch's end, more only after somebody went: DEATH_US, or PATIENCE_US for a machine that is
  * gone, and until the samples that went with it are made again; who comes makes its first step with others within COMING_US and
  * COMING_EPOCHS. In calm all of this holds again. */
+#include "core/progress/zones.h"
 #include "lib/check.h"
 #include "lib/pretender.h"
 #include "sim/swarm/swarm.h"
@@ -29,6 +30,7 @@ enum {
   STAYS_US = 6000000, /* at least, with the others before it goes */
   NORMAL_US = 200000, /* what an epoch's end takes: they do not see it at once, and the round */
   BESIDES_US = NORMAL_US + 500000,
+  SUMS_US = 1500000, /* in a swarm wider than a leaf the count is of sums, which come each half second or two */
   DEATH_US = NORMAL_US + 1500000,
   HEARSAY_US = NORMAL_US + 2000000, /* one of whom a record tells does not answer */
   RECORDS_US = 75000000,
@@ -148,6 +150,13 @@ static void checks_wait(room *r, size_t i, uint64_t now) {
                hv_epoch_wait_name(hv_epoch_waits(e)));
 }
 
+static int is_wide(const room *r) {
+  size_t n = 0;
+  for (size_t i = 0; i < r->n; i++)
+    n += hv_sim_alive(r->run->sim, i) && !r->seats[i].program.program.client;
+  return n > HV_ZONES_LEAF;
+}
+
 static void checks_end(room *r, size_t i, uint64_t took) {
   uint64_t most = BESIDES_US, now = world(r);
   if (!r->went_us || r->run->options->faults)
@@ -160,6 +169,7 @@ static void checks_end(room *r, size_t i, uint64_t took) {
   else if (after && r->went == KILLED)
     most = DEATH_US;
   most += 2 * r->program.batch_us; /* a peer sees the end when its batch ends */
+  most += is_wide(r) ? SUMS_US : 0;
   most += r->clients ? HEARS_US : 0;
   if (after)
     most += r->epoch_us / 2;

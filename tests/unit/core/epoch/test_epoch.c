@@ -267,6 +267,48 @@ static void left_out_samples_are_lost_and_the_state_loaded(void **unused) {
   assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1); /* no later one: there is time to be in its group */
 }
 
+/* Rule 7: who has just loaded may have come as the others ended this epoch, where a hub came to its group. A group of one says
+ * nothing of them. */
+static void newcomer_alone_with_a_hub_is_left_out(void **unused) {
+  (void)unused;
+  for (size_t n = 1; n <= 2; n++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+    gathers(s);
+    epoch_is_over(s);
+    batch(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    s->e.loads = 1;
+    hv_lineage_member met[] = {member(1, s->e.lineage->mark), {.peer = fake_peer(2)}};
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, met, n);
+    assert_int_equal(s->e.state, n == 2 ? HV_EPOCH_COMING : HV_EPOCH_ENDING);
+  }
+}
+
+/* Rule 19: it stood still in a round that the others have ended. A claim alone ends no round. */
+static void round_that_the_others_have_ended_is_left(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  s->f = (hv_progress_figures){.epoch = 3, .n_peers = 3, .speed = 100, .standing = HV_PROGRESS_BEHIND, .eta_us = 9 * SECOND};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+  assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 0});
+  assert_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+  s->now_us += 2 * HV_EPOCH_AGAIN_US;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 3});
+  assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+  assert_int_equal(s->e.state, HV_EPOCH_ENDING); /* the tensors are the round's until it has ended */
+  assert_true(hv_epoch_awaits_round(&s->e, HV_EPOCH_GRADIENTS));
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_FAILED, NULL, 0);
+  assert_int_equal(s->e.ledger->lost_by[HV_EPOCH_LOSS_LEFT_OUT], 2 * BATCH);
+  assert_int_equal(s->e.state, HV_EPOCH_COMING);
+}
+
 /* Rules 7 and 16: a step of its own is kept, and lost when the next group has another replica. */
 static void own_steps_are_kept_until_a_group_judges_them(void **unused) {
   (void)unused;
@@ -629,6 +671,20 @@ static void hub_gives_up_a_search_that_the_others_are_past(void **unused) {
   assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_REPLICA_STATE));
 }
 
+/* Rule 19. Nobody may be left in that round; one of a late lane lasts while the trainers go on. */
+static void hub_cancels_a_round_that_the_others_are_past(void **unused) {
+  (void)unused;
+  for (uint8_t late = 0; late <= 1; late++) {
+    scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1, .delay_state_averaging = late});
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, NULL, 0);
+    s->f = (hv_progress_figures){.epoch = 1, .samples = TARGET / 2, .speed = 1, .n_peers = 2, .eta_us = 9 * SECOND};
+    time_passes(s, 1000, 2);
+    assert_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE));
+    time_passes(s, HV_EPOCH_CHASE_US + 1, 2);
+    assert_int_equal(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE) != NULL, !late);
+  }
+}
+
 /* Local updates, or gradients in a form that a hub cannot average. */
 static void hub_without_gradients_counts_after_the_round_of_the_state(void **unused) {
   (void)unused;
@@ -759,6 +815,8 @@ int main(void) {
       cmocka_unit_test(a_wrong_replica_is_not_averaged_in),
       cmocka_unit_test(coming_voids_the_late_lane),
       cmocka_unit_test(left_out_samples_are_lost_and_the_state_loaded),
+      cmocka_unit_test(newcomer_alone_with_a_hub_is_left_out),
+      cmocka_unit_test(round_that_the_others_have_ended_is_left),
       cmocka_unit_test(own_steps_are_kept_until_a_group_judges_them),
       cmocka_unit_test(a_failed_offer_is_made_again),
       cmocka_unit_test(samples_count_until_their_epoch_is_over),
@@ -776,6 +834,7 @@ int main(void) {
       cmocka_unit_test(late_outcome_that_came_during_a_local_step_is_taken),
       cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
       cmocka_unit_test(hub_gives_up_a_search_that_the_others_are_past),
+      cmocka_unit_test(hub_cancels_a_round_that_the_others_are_past),
       cmocka_unit_test(hub_without_gradients_counts_after_the_round_of_the_state),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
