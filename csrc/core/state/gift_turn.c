@@ -31,6 +31,19 @@ void hv_gift_turn_fail(hv_gift_turn *t) {
   t->is_asking = 0;
 }
 
+static void forget(hv_peer_id *ids, size_t n, const hv_peer_id *id) {
+  for (size_t i = 0; i < n; i++)
+    if (hv_peer_equal(&ids[i], id))
+      ids[i] = (hv_peer_id){0};
+}
+
+void hv_gift_turn_gone(hv_gift_turn *t, const hv_peer_id *id) {
+  if (t->is_asking && hv_peer_equal(&t->giver, id))
+    t->is_asking = 0;
+  forget(t->failed, kept(t->n_failed), id);
+  forget(t->large, kept(t->n_large), id);
+}
+
 int hv_gift_turn_large(hv_gift_turn *t, uint64_t now_us) {
   int is_first = t->n_large == 0;
   if (t->is_asking && !is_large(t, &t->giver))

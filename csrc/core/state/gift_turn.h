@@ -54,8 +54,10 @@ void hv_gift_turn_met(hv_gift_turn *turn, uint64_t now_us, uint64_t epoch, const
                       const hv_peer_id *giver);
 /* The giver's state of this epoch has come whole. */
 void hv_gift_turn_came(hv_gift_turn *turn, uint64_t now_us, uint64_t epoch);
-/* The giver gave something of no use, or has gone: it is not asked again until all others gave nothing. */
+/* The giver gave something of no use: it is not asked again until all others gave nothing. */
 void hv_gift_turn_fail(hv_gift_turn *turn);
+/* A peer has ended: what it did not give is forgotten, because it may come again with a state. */
+void hv_gift_turn_gone(hv_gift_turn *turn, const hv_peer_id *id);
 /* The giver's state is too large: it is not asked again for HV_GIFT_LARGE_MS, even if all others gave nothing, because a state of a
  * run does not shrink. True if no other giver is known to have such a state. */
 int hv_gift_turn_large(hv_gift_turn *turn, uint64_t now_us);

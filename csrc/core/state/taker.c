@@ -557,11 +557,12 @@ void hv_takers_init(hv_takers *takers, hv_env *env, hv_dht *dht, const hv_peer_i
 }
 
 void hv_takers_gone(hv_takers *takers, const hv_peer_id *id) {
-  for (taker *t = takers->first; t; t = t->next)
-    if (t->turn.is_asking && hv_peer_equal(&t->turn.giver, id)) {
-      hv_gift_turn_fail(&t->turn);
+  for (taker *t = takers->first; t; t = t->next) {
+    int was_asked = t->turn.is_asking && hv_peer_equal(&t->turn.giver, id);
+    hv_gift_turn_gone(&t->turn, id);
+    if (was_asked)
       turned(t);
-    }
+  }
 }
 
 void hv_takers_stop(hv_takers *takers) {

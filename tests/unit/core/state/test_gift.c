@@ -173,6 +173,25 @@ static void trainer_is_asked_again_once_all_gave_nothing(void **unused) {
   assert_int_equal(h.turn.n_failed, 0);
 }
 
+/* The others may lack its state, as it is ahead of them. */
+static void trainer_that_starts_again_is_asked_again(void **unused) {
+  (void)unused;
+  hub h = a_hub();
+  hv_gift_trainer trainers[] = {client(AMBER, 1), client(BLUE, 1)};
+  assert_int_equal(look(&h, &trainers[1], 1, 0), BLUE);
+  hv_gift_turn_fail(&h.turn);
+  assert_int_equal(look(&h, trainers, 2, 0), AMBER);
+  trainers[1].epoch = 5; /* who failed is no measure */
+  assert_int_equal(look(&h, trainers, 2, 8), AMBER);
+  hv_peer_id blue = fake_peer(BLUE), amber = fake_peer(AMBER);
+  hv_gift_turn_gone(&h.turn, &blue);
+  assert_int_equal(look(&h, trainers, 2, 8), BLUE);
+  hv_gift_turn_gone(&h.turn, &blue);
+  assert_int_equal(look(&h, trainers, 1, 62), AMBER); /* the only one that is there */
+  hv_gift_turn_gone(&h.turn, &amber);
+  assert_int_equal(look(&h, trainers, 0, 0), 0);
+}
+
 /* It was asked each minute, and copied its state each time. */
 static void trainer_with_a_state_too_large_is_asked_once_an_hour(void **unused) {
   (void)unused;
@@ -269,6 +288,7 @@ int main(void) {
       cmocka_unit_test(hub_leaves_a_trainer_that_began_anew),
       cmocka_unit_test(liar_about_its_epoch_is_asked_once),
       cmocka_unit_test(trainer_is_asked_again_once_all_gave_nothing),
+      cmocka_unit_test(trainer_that_starts_again_is_asked_again),
       cmocka_unit_test(trainer_with_a_state_too_large_is_asked_once_an_hour),
       cmocka_unit_test(trainers_share_the_work),
       cmocka_unit_test(hub_waits_for_bytes_that_come),
