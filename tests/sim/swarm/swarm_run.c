@@ -182,9 +182,11 @@ static void checks_end(room *r, size_t i, uint64_t took) {
                (double)now * 1e-6, going_names[r->went], (double)r->went_us * 1e-6);
 }
 
-/* The epoch in which it comes, and the one that it makes; with one peer less they take longer. */
+/* The epoch in which it comes, and the one that it makes; with one peer less they take longer. With local updates peers meet where
+ * the state is averaged. */
 static uint64_t coming_most_us(const room *r) {
-  uint64_t most = COMING_US + (1 + COMING_EPOCHS) * 2 * r->epoch_us;
+  const hv_epoch_options *o = &r->program.options;
+  uint64_t most = COMING_US + (COMING_EPOCHS + (o->use_local_updates ? o->average_state_every : 1)) * 2 * r->epoch_us;
   most += r->epoch_us < 1000000 ? CHASES_US : 0;
   most += r->clients ? HEARS_US : 0;
   return most + (tells_of_dead(r) ? 2 * PATIENCE_US : 0); /* a round without it, and a search */
