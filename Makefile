@@ -39,7 +39,7 @@ quickstart: build
 
 WORKERS ?= 2
 test: build browser
-	@$(CSRC) check
+	@$(CSRC) check bench
 	@$(CSRC) asan KINDS="unit contract fuzz"
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
 

@@ -189,7 +189,7 @@ static void live(peer *p) {
   p->values = hv_mem_aligned(&p->mem, n * sizeof(float));
   for (uint64_t i = 0; i < n; i++)
     p->values[i] = (float)((i * 2654435761u + p->index) % 1000) / 500 - 1;
-  hv_run_part part = {p->values, HV_DTYPE_FLOAT32, n, (hv_codec)how->codec, NULL, 0};
+  hv_run_part part = {.data = p->values, .dtype = HV_DTYPE_FLOAT32, .n_values = n, .codec = (hv_codec)how->codec};
   hv_error err = {0};
   if (hv_run_init(&p->run, &p->mem, &part, 1, how->chunk ? how->chunk : hv_run_fit(n, 1 << 17), &err) != HV_OK)
     die(err.text);
