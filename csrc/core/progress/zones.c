@@ -88,8 +88,8 @@ static int is_usable(const hv_zones *z, const hv_route_contact *contact, uint64_
   return contact->failures == 0 && !is_absent(z, &contact->id, now_us);
 }
 
-/* The leaf's depth follows from the routing table, and is alike for all nodes of a zone. One that cannot be asked is in no table, and
- * tells only its own leaf of itself: with another depth, nodes that take it for a member would not hear of it. */
+/* The leaf's depth follows from the routing table, and is alike for all nodes of a zone. One that cannot be asked is in no table,
+ * and tells only its own leaf of itself: with another depth, nodes that take it for a member would not hear of it. */
 static unsigned leaf_depth(const hv_zones *z, uint64_t now_us) {
   const hv_route *route = hv_dht_route(z->dht);
   size_t n = z->config.client_mode ? 0 : 1;

@@ -100,8 +100,8 @@ void hv_zones_pace(hv_zones *zones, uint64_t round_us);
 void hv_zones_hurry(hv_zones *zones);
 /* A peer sent HV_MSG_PROGRESS of this run: answers it. */
 void hv_zones_asked(hv_zones *zones, const hv_event *event);
-/* A peer has ended or left the run: forgets its own sum. is_there: its node goes on, and is not asked for a while; one that has ended
- * is asked as soon as the routing table has it again. */
+/* A peer has ended or left the run: forgets its own sum. is_there: its node goes on, and is not asked for a while; one that has
+ * ended is asked as soon as the routing table has it again. */
 void hv_zones_gone(hv_zones *zones, const hv_peer_id *id, int is_there);
 
 /* Writes the addresses of the peers that sent a message themselves; `out` has room for HV_ZONES_MEMBERS. Returns their number. */

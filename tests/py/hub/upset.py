@@ -25,7 +25,9 @@ from together import PAUSE, TRAINER, lines_of, told
 
 from hivemind_c.doctor import records
 
-EVERY, LASTS, AWAY = 20.0, 5.0, 3.0  #: seconds between two upsets; of a stop or a cut; until a killed trainer starts again
+EVERY = 20.0  #: seconds between two upsets
+LASTS = 5.0  #: seconds of a stop or a cut
+AWAY = 3.0  #: seconds until a killed trainer starts again
 CALM = 15.0  #: seconds after the last upset
 BEHIND = 2  #: swarm epochs by which a newcomer may miss what others had when it began
 
@@ -104,7 +106,8 @@ def run(folder, peers, seconds, epoch_s=1.0):
         turns = zip(itertools.count(1), itertools.cycle(UPSETS))
         for number, upset in itertools.takewhile(lambda turn: turn[0] * EVERY < seconds - CALM, turns):
             time.sleep(max(0.0, begin + number * EVERY - time.monotonic()))
-            victim = machines[(number + (number - 1) // math.lcm(len(UPSETS), peers)) % peers]  # each machine meets each upset
+            again = (number - 1) // math.lcm(len(UPSETS), peers)  # each machine meets each upset
+            victim = machines[(number + again) % peers]
             print(f"{number * EVERY:.0f} s: {upset.__name__} of {victim.name}", flush=True)
             upset(victim, [one for one in machines if one is not victim])
         for one in machines:
@@ -113,7 +116,7 @@ def run(folder, peers, seconds, epoch_s=1.0):
 
 
 class Verdict:
-    """What became of states and samples.
+    """The states and samples of a run, by the records.
 
     Args:
         lines: Lines of records.read().
@@ -136,7 +139,8 @@ class Verdict:
             default=0.0,
         )
         end = self._lines[-1]["time"] - CALM
-        living = [{one["epoch"]: one["replica"] for one in life} for life in self.lives.values() if life[-1]["time"] > end]
+        last_lives = [life for life in self.lives.values() if life[-1]["time"] > end]
+        living = [{one["epoch"]: one["replica"] for one in life} for life in last_lives]
         last = max(set.intersection(*map(set, living)), default=None)
         self.living = len(living)
         #: of those that lived at the end, in the last epoch that all of them had
@@ -148,24 +152,27 @@ class Verdict:
         return samples["holds"] and samples["produced"] == samples["stepped"] == places
 
     def _lacks(self, line):
-        """The others were further than BEHIND epochs when the epoch before this one ended here."""
+        """The others had been more than BEHIND epochs further, some seconds before."""
         before = [one for one in self._lines if one["time"] < line["time"] - LASTS - EVERY / 2]
         return bool(before) and line["epoch"] < max(one["epoch"] for one in before) - BEHIND
 
     def shares(self):
-        """Of what each life produced between its first and its last epoch: the share that was averaged, and why others were lost."""
+        """The share of each life's samples that was averaged, between its first and its last epoch, and why others were
+        lost."""
         for peer, life in self.lives.items():
             first, last = life[0]["samples"], life[-1]["samples"]
             produced = last["produced"] - first["produced"]
             why = {cause: n for cause, n in last["lost_by"].items() if n}
             if produced:
                 share = (last["averaged"] - first["averaged"]) / produced
-                yield f"{peer}: {len(life)} epochs, {share:.3f} of {produced} averaged, kept {last['kept']}, lost {why or 0}"
+                told = f"{len(life)} epochs, {share:.3f} of {produced} averaged, kept {last['kept']}, lost {why or 0}"
+                yield f"{peer}: {told}"
 
     def __str__(self):
         return (
-            f"{self._lines[-1]['epoch']} epochs, {len(self.lives)} lives, unequal under one mark: {self.unequal or 'none'}, "
-            f"unaccounted: {len(self.unaccounted)}, states lost: {len(self.lost_states)}, longest epoch {self.longest_s:.1f} s, "
+            f"{self._lines[-1]['epoch']} epochs, {len(self.lives)} lives, "
+            f"unequal under one mark: {self.unequal or 'none'}, unaccounted: {len(self.unaccounted)}, "
+            f"states lost: {len(self.lost_states)}, longest epoch {self.longest_s:.1f} s, "
             f"{self.living} at the end with {len(self.replicas)} replica(s)"
         )
 

@@ -1,84 +1,6 @@
 /* How far is the swarm? Told against the virtual clock: who comes, who is slow, who runs ahead, who lies, and what the others make
  * of it. */
-#include "lib/progress_swarm.h"
-
-#include "core/progress/progress_inner.h"
-#include "lib/check.h"
-
-#include <math.h>
-#include <string.h>
-
-enum { NODES_MAX = 48, TARGET = 12000 };
-
-typedef struct scene {
-  hv_mem mem;
-  progress_swarm s;
-  check_rng rng;
-} scene;
-
-static scene *open_scene(uint64_t seed) {
-  static scene one;
-  memset(&one, 0, sizeof one);
-  hv_mem_init(&one.mem, NULL, HV_MEM_UNLIMITED);
-  hv_sim_config config = hv_sim_defaults(seed);
-  hv_sim *sim = hv_sim_new(&one.mem, &config);
-  assert_non_null(sim);
-  one.rng.state = seed;
-  one.s.terms = (hv_progress_terms){.target = TARGET, .drift_peers = -1, .drift_rate = -1, .matchmaking_ms = 5000};
-  progress_swarm_init(&one.s, sim, &one.mem, NODES_MAX);
-  return &one;
-}
-
-static void close_scene(scene *c) {
-  assert_int_equal(hv_sim_free(c->s.dht.sim), 0);
-  progress_swarm_fini(&c->s);
-  assert_int_equal(c->mem.blocks, 0);
-}
-
-static void run(scene *c, double seconds) {
-  dht_swarm_run(&c->s.dht, seconds);
-}
-
-/* One more contributor, at this speed. */
-static size_t join(scene *c, double speed, int client_mode) {
-  size_t knows = c->s.dht.n ? check_random(&c->rng) % c->s.dht.n : 0, node;
-  while (c->s.dht.n && c->s.dht.seats[knows].client_mode)
-    knows = (knows + 1) % c->s.dht.n;
-  node = dht_swarm_add(&c->s.dht, &knows, c->s.dht.n ? 1 : 0, client_mode);
-  run(c, 0.01);
-  progress_swarm_open(&c->s, node);
-  if (speed > 0)
-    progress_swarm_work(&c->s, node, speed);
-  return node;
-}
-
-static void grow(scene *c, size_t n, double speed) {
-  for (size_t i = 0; i < n; i++)
-    join(c, speed, 0);
-}
-
-static hv_progress_figures read_of(scene *c, size_t node) {
-  return progress_swarm_read(&c->s, node);
-}
-
-static void assert_near(double value, double expected, double by) {
-  if (fabs(value - expected) > by)
-    fail_msg("%g is not %g, give or take %g", value, expected, by);
-}
-
-/* All of [from, to) see this epoch. */
-static void assert_epoch(scene *c, size_t from, size_t to, uint64_t epoch) {
-  for (size_t i = from; i < to; i++)
-    if (hv_sim_alive(c->s.dht.sim, i))
-      assert_int_equal(read_of(c, i).epoch, epoch);
-}
-
-static void all_begin(scene *c, size_t from, size_t to, uint64_t epoch) {
-  for (size_t i = from; i < to; i++) {
-    progress_swarm_begin(&c->s, i, epoch);
-    progress_swarm_wake(&c->s, i);
-  }
-}
+#include "lib/progress_scene.h"
 
 static void lone_peer_counts_its_own_samples_only(void **unused) {
   (void)unused;
@@ -365,74 +287,6 @@ static void clocks_an_hour_apart_make_no_difference(void **unused) {
   run(c, 30);
   for (size_t i = 0; i < 6; i++)
     assert_near(read_of(c, i).samples, 6 * 40 * 30, 240);
-  close_scene(c);
-}
-
-static void clients_count_and_are_counted(void **unused) {
-  (void)unused;
-  scene *c = open_scene(12);
-  grow(c, 4, 40);
-  run(c, 10);
-  size_t client = join(c, 40, 1);
-  run(c, 20);
-  for (size_t i = 0; i <= client; i++) {
-    assert_int_equal(read_of(c, i).n_peers, 5);
-    assert_int_equal(read_of(c, i).n_clients, 1);
-    assert_near(read_of(c, i).samples, 4 * 40 * 30 + 40 * 20, 240);
-  }
-  close_scene(c);
-}
-
-/* Their tables have one node more than those of the others, and they cannot ask each other. */
-static void clients_are_counted_beside_a_full_leaf(void **unused) {
-  (void)unused;
-  for (uint64_t seed = 1; seed <= 8; seed++) {
-    size_t open = HV_ZONES_LEAF + seed % 4, n = open + 3;
-    scene *c = open_scene(seed);
-    grow(c, open, 40);
-    run(c, 60); /* they hear each other, and hardly search for records */
-    for (size_t i = open; i < n; i++)
-      join(c, 40, 1);
-    run(c, 30);
-    for (size_t i = 0; i < n; i++) {
-      hv_progress_figures f = read_of(c, i);
-      if (f.n_peers != n || f.n_clients != n - open)
-        fail_msg("n%zu of %zu and %zu clients counts %u and %u", i, open, n - open, (unsigned)f.n_peers, (unsigned)f.n_clients);
-    }
-    close_scene(c);
-  }
-}
-
-static void peer_that_starts_again_is_counted_soon(void **unused) {
-  (void)unused;
-  for (uint64_t seed = 1; seed <= 5; seed++) {
-    scene *c = open_scene(seed);
-    size_t n = HV_ZONES_LEAF + 1;
-    grow(c, n, 40);
-    run(c, 60);
-    hv_sim_kill(c->s.dht.sim, 5);
-    run(c, 1);
-    assert_int_equal(hv_sim_restart(c->s.dht.sim, 5), HV_OK);
-    run(c, 0.01);
-    progress_swarm_open(&c->s, 5);
-    run(c, 15);
-    for (size_t i = 0; i < n; i++)
-      if (read_of(c, i).n_peers != n)
-        fail_msg("n%zu of %zu counts %u", i, n, (unsigned)read_of(c, i).n_peers);
-    close_scene(c);
-  }
-}
-
-static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
-  (void)unused;
-  scene *c = open_scene(13);
-  grow(c, 6, 40);
-  run(c, 20);
-  hv_sim_unplug(c->s.dht.sim, 5);
-  progress_swarm_close(&c->s, 4);
-  run(c, 40);
-  for (size_t i = 0; i < 4; i++)
-    assert_int_equal(read_of(c, i).n_peers, 4);
   close_scene(c);
 }
 
@@ -808,10 +662,6 @@ int main(void) {
       cmocka_unit_test(a_liar_about_its_speed_hurries_nobody),
       cmocka_unit_test(halves_of_a_partitioned_swarm_count_alone_and_merge_later),
       cmocka_unit_test(clocks_an_hour_apart_make_no_difference),
-      cmocka_unit_test(clients_count_and_are_counted),
-      cmocka_unit_test(clients_are_counted_beside_a_full_leaf),
-      cmocka_unit_test(peer_that_starts_again_is_counted_soon),
-      cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
       cmocka_unit_test(a_node_has_eight_contributors_at_most_and_ends_with_them),
       cmocka_unit_test(a_swarm_wider_than_a_leaf_is_counted_by_zones),
       cmocka_unit_test(first_record_in_a_wide_swarm_is_stored_after_ten_seconds),

@@ -1,134 +1,6 @@
 /* The machine of a peer of a run by itself: scenes, one for each rule that a defect had broken; and events in random
  * order, after which the table of moves, the accounts and the numbers of actions still hold. */
-#include "lib/check.h"
-#include "lib/fake_env.h"
-
-#include "core/epoch/epoch.h"
-
-#include <string.h>
-
-enum { TARGET = 64, BATCH = 16, SECOND = 1000000, ORDERS = 64 };
-
-typedef struct scene {
-  fake_env env;
-  hv_epoch e;
-  hv_lineage lineage;
-  hv_epoch_ledger ledger;
-  hv_progress_figures f;
-  uint64_t now_us, fetched;
-  hv_epoch_order orders[ORDERS]; /* that the last event gave */
-  size_t n;
-} scene;
-
-static hv_mark mark_of(char letter) {
-  hv_mark mark;
-  memset(mark.bytes, letter, sizeof mark.bytes);
-  return mark;
-}
-
-static scene *new_scene(const hv_epoch_options *options, hv_epoch_company company) {
-  static scene s;
-  hv_epoch_config config = {.options = *options,
-                            .target = TARGET,
-                            .matchmaking_us = 2 * SECOND,
-                            .averaging_us = 15 * SECOND,
-                            .company = company,
-                            .alone_us = 5 * SECOND,
-                            .reachable = 1,
-                            .me = fake_peer(1),
-                            .lineage = &s.lineage,
-                            .ledger = &s.ledger};
-  hv_mark mark = mark_of('m');
-  memset(&s, 0, sizeof s);
-  hv_lineage_init(&s.lineage);
-  hv_lineage_begin(&s.lineage, &mark);
-  fake_env_init(&s.env, 1);
-  config.env = &s.env.env;
-  s.now_us = SECOND;
-  s.f = (hv_progress_figures){.n_peers = 1, .eta_us = HV_PROGRESS_NEVER};
-  assert_int_equal(hv_epoch_init(&s.e, &config, s.now_us, NULL), HV_OK);
-  return &s;
-}
-
-static void on(scene *s, hv_epoch_event event) {
-  event.now_us = s->now_us;
-  event.figures = &s->f;
-  event.fetched = s->fetched;
-  hv_epoch_on(&s->e, &event);
-  s->n = 0;
-  while (hv_epoch_next(&s->e, &s->orders[s->n]))
-    assert_true(++s->n < ORDERS);
-  if (s->e.end.acting[HV_EPOCH_NOW] && s->e.end.action[HV_EPOCH_NOW] == HV_EPOCH_MEET) /* nothing speaks against it */
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE, .number = s->e.end.acting[HV_EPOCH_NOW], .ok = 1});
-  assert_int_equal(s->e.moves_wrong, 0);
-  assert_int_equal(s->e.lost_orders, 0);
-  assert_true(hv_epoch_ledger_holds(s->e.ledger));
-}
-
-static const hv_epoch_order *has(const scene *s, hv_epoch_order_kind kind) {
-  for (size_t i = 0; i < s->n; i++)
-    if (s->orders[i].kind == kind)
-      return &s->orders[i];
-  return NULL;
-}
-
-static const hv_epoch_order *of(const scene *s, hv_epoch_order_kind kind, hv_epoch_which which) {
-  for (size_t i = 0; i < s->n; i++)
-    if (s->orders[i].kind == kind && s->orders[i].which == which)
-      return &s->orders[i];
-  return NULL;
-}
-
-static void batch(scene *s) {
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = BATCH, .took_us = SECOND / 10});
-}
-
-/* The hands do what they are told: this action, and no other. */
-static void acted(scene *s, hv_epoch_lane lane, unsigned action, int ok) {
-  assert_int_not_equal(s->e.end.acting[lane], 0);
-  assert_int_equal(s->e.end.action[lane], action);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE, .number = s->e.end.acting[lane], .ok = ok, .took_us = 1000});
-}
-
-static void round_over(scene *s, hv_epoch_which which, hv_epoch_outcome outcome, const hv_lineage_member *members, size_t n) {
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND,
-                         .which = which,
-                         .outcome = outcome,
-                         .stamp = 77,
-                         .share = 1,
-                         .ok = 1,
-                         .members = members,
-                         .n_members = n});
-}
-
-static hv_lineage_member member(uint64_t id, hv_mark mark) {
-  return (hv_lineage_member){.peer = fake_peer(id), .has_word = 1, .word = {mark, HV_RANK_REACHABLE}};
-}
-
-/* Another peer trains too, and both are in this peer's epoch, at its end. */
-static void epoch_is_over(scene *s) {
-  s->f = (hv_progress_figures){.epoch = s->e.told, .samples = TARGET, .speed = 100, .n_peers = 2, .ready = 1, .match = 1};
-}
-
-static void epoch_begins(scene *s) {
-  s->f = (hv_progress_figures){.epoch = s->e.told, .samples = 8, .speed = 100, .n_peers = 2, .eta_us = SECOND};
-}
-
-/* Counted, in epoch 0, beside another. */
-static void gathers(scene *s) {
-  s->fetched = 1;
-  epoch_begins(s);
-  batch(s);
-  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
-  assert_int_equal(s->e.ledger->sums, BATCH);
-}
-
-/* With the other one's word, which is the same: the swarm's replica. */
-static void averages_gradients(scene *s, hv_epoch_lane lane) {
-  hv_lineage_member two[] = {member(1, s->e.lineage->mark), member(2, s->e.lineage->mark)};
-  assert_int_equal(s->e.end.rounding[lane], 1 + HV_EPOCH_GRADIENTS);
-  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, two, 2);
-}
+#include "lib/epoch_scene.h"
 
 static void an_epoch_is_made_together(void **unused) {
   (void)unused;
@@ -265,23 +137,6 @@ static void left_out_samples_are_lost_and_the_state_loaded(void **unused) {
   s->f.epoch = 1;
   acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
   assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1); /* no later one: there is time to be in its group */
-}
-
-/* Rule 7: who has just loaded may have come as the others ended this epoch, where a hub came to its group. A group of one says
- * nothing of them. */
-static void newcomer_alone_with_a_hub_is_left_out(void **unused) {
-  (void)unused;
-  for (size_t n = 1; n <= 2; n++) {
-    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
-    gathers(s);
-    epoch_is_over(s);
-    batch(s);
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-    s->e.loads = 1;
-    hv_lineage_member met[] = {member(1, s->e.lineage->mark), {.peer = fake_peer(2)}};
-    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, met, n);
-    assert_int_equal(s->e.state, n == 2 ? HV_EPOCH_COMING : HV_EPOCH_ENDING);
-  }
 }
 
 /* Rule 19: it stood still in a round that the others have ended. A claim alone ends no round. */
@@ -448,30 +303,6 @@ static void a_wrong_replica_stays_aside_while_others_are_there(void **unused) {
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
 }
 
-static scene *hub_ends(hv_epoch_options options) {
-  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
-  s->fetched = 1;
-  s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .match = 1};
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-  assert_int_equal(s->e.state, HV_EPOCH_ENDING);
-  return s;
-}
-
-/* Rule 7: a hub that were ahead would make each trainer of this epoch one that was left out. */
-static void hub_stays_in_the_epoch_that_nobody_ended(void **unused) {
-  (void)unused;
-  for (uint64_t theirs = 0; theirs <= 1; theirs++) {
-    scene *s = hub_ends((hv_epoch_options){.average_state_every = 3, .auxiliary = 1});
-    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
-    s->f.epoch = theirs;
-    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
-    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
-    assert_int_equal(s->e.told, theirs);
-  }
-}
-
 /* Rule 7: nobody could load its own step, and the other would be left behind for good. */
 static void client_seeks_again_while_an_open_peer_is_in_its_epoch(void **unused) {
   (void)unused;
@@ -496,23 +327,6 @@ static void client_seeks_again_while_an_open_peer_is_in_its_epoch(void **unused)
         assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_STEP);
       }
     }
-}
-
-/* At the end of its epoch, beside another, with the group's round ahead. */
-static scene *waits_for_a_group(hv_epoch_options options, hv_epoch_lane lane) {
-  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
-  gathers(s);
-  epoch_is_over(s);
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-  assert_int_equal(s->e.end.rounding[lane], 1 + HV_EPOCH_GRADIENTS);
-  return s;
-}
-
-static void time_passes(scene *s, uint64_t us, size_t n_peers) {
-  s->now_us += us;
-  s->f.n_peers = n_peers;
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
 }
 
 /* Rule 19: the node ends the search, if it has no group yet; the machine waits for its word. */
@@ -569,27 +383,6 @@ static void lost_member_is_waited_for_once(void **unused) {
   }
 }
 
-/* Rule 15: the copy of a peer that nobody can dial went to nobody. */
-static void client_makes_its_copy_again_for_a_hub(void **unused) {
-  (void)unused;
-  for (int reachable = 0; reachable <= 1; reachable++) {
-    scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 3}, HV_EPOCH_NOW);
-    s->e.config.reachable = reachable;
-    averages_gradients(s, HV_EPOCH_NOW);
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
-    epoch_begins(s);
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 2});
-    s->now_us += SECOND;
-    batch(s);
-    assert_int_equal(s->e.end.acting[HV_EPOCH_NOW], 0); /* it has no state of epoch 2 */
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 1});
-    batch(s);
-    assert_int_equal(s->e.end.acting[HV_EPOCH_NOW] != 0, !reachable);
-  }
-}
-
 /* Rule 17: a hub, whose word counts more for a newcomer, has an older state than those who train. */
 static void newcomer_looks_for_the_trainers_state(void **unused) {
   (void)unused;
@@ -607,97 +400,6 @@ static void newcomer_looks_for_the_trainers_state(void **unused) {
   assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 5);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 5});
   assert_int_equal(s->e.state, HV_EPOCH_COMING);
-}
-
-/* Rule 15: trainers that average later have counted the epoch, and are still in its round. */
-static void hub_goes_to_the_round_of_an_epoch_that_was_counted(void **unused) {
-  (void)unused;
-  hv_epoch_options options = {.average_state_every = 3, .auxiliary = 1, .offload = 1, .delay_optimizer_step = 1};
-  for (uint8_t late = 0; late <= 1; late++) {
-    options.delay_grad_averaging = late;
-    scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
-    s->fetched = 1;
-    s->f = (hv_progress_figures){.epoch = 1, .samples = 1, .speed = 100, .n_peers = 2, .eta_us = 9 * (uint64_t)SECOND};
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-    assert_int_equal(s->e.state, late ? HV_EPOCH_ENDING : HV_EPOCH_GATHERING);
-    assert_int_equal(s->e.told, late ? 0 : 1);
-    if (!late)
-      continue;
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
-    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
-    assert_int_equal(s->e.told, 0); /* they may still seek */
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0); /* they have ended it */
-    assert_int_equal(s->e.told, 1);
-  }
-}
-
-/* Nobody waits for a hub in a group that a single trainer is left in. */
-static void hub_leaves_a_group_of_one_trainer(void **unused) {
-  (void)unused;
-  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3, .auxiliary = 1}, HV_EPOCH_ALONE_TRAINS);
-  s->fetched = 1;
-  s->f = (hv_progress_figures){.samples = TARGET / 2, .speed = 1, .n_peers = 2, .eta_us = SECOND};
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
-  s->e.state = HV_EPOCH_GATHERING; /* its group has formed, and its round does not begin yet */
-  s->e.end.rounding[HV_EPOCH_NOW] = 0;
-  assert_int_equal(s->e.seeking[HV_EPOCH_GRADIENTS], 1);
-  time_passes(s, 1000, 1);
-  assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
-}
-
-/* Rule 19. A hub that waited for a group of an epoch that is over would miss the next ones, and leave their trainers out. */
-static void hub_gives_up_a_search_that_the_others_are_past(void **unused) {
-  (void)unused;
-  scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1});
-  time_passes(s, 1000, 2);
-  assert_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_GRADIENTS));
-  s->f.epoch = 1;
-  time_passes(s, 1000, 2);
-  assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_GRADIENTS));
-
-  s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1});
-  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, NULL, 0);
-  assert_int_equal(s->e.end.rounding[HV_EPOCH_NOW], 1 + HV_EPOCH_REPLICA_STATE);
-  s->f = (hv_progress_figures){.epoch = 1, .samples = TARGET / 4, .speed = 1, .n_peers = 2, .eta_us = 9 * SECOND};
-  time_passes(s, 1000, 2);
-  assert_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_REPLICA_STATE));
-  s->f.samples = TARGET / 2;
-  time_passes(s, 1000, 2);
-  assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_REPLICA_STATE));
-}
-
-/* Rule 19. Nobody may be left in that round; one of a late lane lasts while the trainers go on. */
-static void hub_cancels_a_round_that_the_others_are_past(void **unused) {
-  (void)unused;
-  for (uint8_t late = 0; late <= 1; late++) {
-    scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1, .delay_state_averaging = late});
-    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, NULL, 0);
-    s->f = (hv_progress_figures){.epoch = 1, .samples = TARGET / 2, .speed = 1, .n_peers = 2, .eta_us = 9 * SECOND};
-    time_passes(s, 1000, 2);
-    assert_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE));
-    time_passes(s, HV_EPOCH_CHASE_US + 1, 2);
-    assert_int_equal(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE) != NULL, !late);
-  }
-}
-
-/* Local updates, or gradients in a form that a hub cannot average. */
-static void hub_without_gradients_counts_after_the_round_of_the_state(void **unused) {
-  (void)unused;
-  for (uint64_t theirs = 0; theirs <= 1; theirs++) {
-    scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1, .use_local_updates = 1});
-    assert_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
-    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_REPLICA_STATE));
-    assert_int_equal(s->e.told, 0);
-    s->f.epoch = theirs;
-    round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_NOBODY, NULL, 0);
-    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
-    assert_int_equal(s->e.told, theirs);
-  }
 }
 
 /* Rule 2: the late lane's outcome comes while the batch that ends the next epoch still steps; nobody else would take it over. */
@@ -815,7 +517,6 @@ int main(void) {
       cmocka_unit_test(a_wrong_replica_is_not_averaged_in),
       cmocka_unit_test(coming_voids_the_late_lane),
       cmocka_unit_test(left_out_samples_are_lost_and_the_state_loaded),
-      cmocka_unit_test(newcomer_alone_with_a_hub_is_left_out),
       cmocka_unit_test(round_that_the_others_have_ended_is_left),
       cmocka_unit_test(own_steps_are_kept_until_a_group_judges_them),
       cmocka_unit_test(a_failed_offer_is_made_again),
@@ -823,19 +524,12 @@ int main(void) {
       cmocka_unit_test(a_claim_without_a_state_is_doubted),
       cmocka_unit_test(lone_peer_does_as_when_alone_says),
       cmocka_unit_test(a_wrong_replica_stays_aside_while_others_are_there),
-      cmocka_unit_test(hub_stays_in_the_epoch_that_nobody_ended),
       cmocka_unit_test(lone_peer_gives_up_its_search),
       cmocka_unit_test(lone_peer_is_not_left_out),
       cmocka_unit_test(lost_member_is_waited_for_once),
-      cmocka_unit_test(client_makes_its_copy_again_for_a_hub),
       cmocka_unit_test(newcomer_looks_for_the_trainers_state),
-      cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
-      cmocka_unit_test(hub_leaves_a_group_of_one_trainer),
       cmocka_unit_test(late_outcome_that_came_during_a_local_step_is_taken),
       cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
-      cmocka_unit_test(hub_gives_up_a_search_that_the_others_are_past),
-      cmocka_unit_test(hub_cancels_a_round_that_the_others_are_past),
-      cmocka_unit_test(hub_without_gradients_counts_after_the_round_of_the_state),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
   return cmocka_run_group_tests_name("epoch: the machine", tests, NULL, NULL);

@@ -1,0 +1,80 @@
+/* Counts of clients, and of peers that go and come again. */
+#include "lib/progress_scene.h"
+
+static void clients_count_and_are_counted(void **unused) {
+  (void)unused;
+  scene *c = open_scene(12);
+  grow(c, 4, 40);
+  run(c, 10);
+  size_t client = join(c, 40, 1);
+  run(c, 20);
+  for (size_t i = 0; i <= client; i++) {
+    assert_int_equal(read_of(c, i).n_peers, 5);
+    assert_int_equal(read_of(c, i).n_clients, 1);
+    assert_near(read_of(c, i).samples, 4 * 40 * 30 + 40 * 20, 240);
+  }
+  close_scene(c);
+}
+
+/* Their tables have one node more than those of the others, and they cannot ask each other. */
+static void clients_are_counted_beside_a_full_leaf(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    size_t open = HV_ZONES_LEAF + seed % 4, n = open + 3;
+    scene *c = open_scene(seed);
+    grow(c, open, 40);
+    run(c, 60); /* they hear each other, and hardly search for records */
+    for (size_t i = open; i < n; i++)
+      join(c, 40, 1);
+    run(c, 30);
+    for (size_t i = 0; i < n; i++) {
+      hv_progress_figures f = read_of(c, i);
+      if (f.n_peers != n || f.n_clients != n - open)
+        fail_msg("n%zu of %zu and %zu clients counts %u and %u", i, open, n - open, (unsigned)f.n_peers, (unsigned)f.n_clients);
+    }
+    close_scene(c);
+  }
+}
+
+static void peer_that_starts_again_is_counted_soon(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 5; seed++) {
+    scene *c = open_scene(seed);
+    size_t n = HV_ZONES_LEAF + 1;
+    grow(c, n, 40);
+    run(c, 60);
+    hv_sim_kill(c->s.dht.sim, 5);
+    run(c, 1);
+    assert_int_equal(hv_sim_restart(c->s.dht.sim, 5), HV_OK);
+    run(c, 0.01);
+    progress_swarm_open(&c->s, 5);
+    run(c, 15);
+    for (size_t i = 0; i < n; i++)
+      if (read_of(c, i).n_peers != n)
+        fail_msg("n%zu of %zu counts %u", i, n, (unsigned)read_of(c, i).n_peers);
+    close_scene(c);
+  }
+}
+
+static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
+  (void)unused;
+  scene *c = open_scene(13);
+  grow(c, 6, 40);
+  run(c, 20);
+  hv_sim_unplug(c->s.dht.sim, 5);
+  progress_swarm_close(&c->s, 4);
+  run(c, 40);
+  for (size_t i = 0; i < 4; i++)
+    assert_int_equal(read_of(c, i).n_peers, 4);
+  close_scene(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(clients_count_and_are_counted),
+      cmocka_unit_test(clients_are_counted_beside_a_full_leaf),
+      cmocka_unit_test(peer_that_starts_again_is_counted_soon),
+      cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

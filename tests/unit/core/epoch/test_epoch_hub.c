@@ -1,0 +1,169 @@
+/* The machine of a hub, and of those who meet one: scenes, one for each rule that a defect had broken. */
+#include "lib/epoch_scene.h"
+
+/* Rule 7: who has just loaded may have come as the others ended this epoch, where a hub came to its group. A group of one says
+ * nothing of them. */
+static void newcomer_alone_with_a_hub_is_left_out(void **unused) {
+  (void)unused;
+  for (size_t n = 1; n <= 2; n++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+    gathers(s);
+    epoch_is_over(s);
+    batch(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    s->e.loads = 1;
+    hv_lineage_member met[] = {member(1, s->e.lineage->mark), {.peer = fake_peer(2)}};
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, met, n);
+    assert_int_equal(s->e.state, n == 2 ? HV_EPOCH_COMING : HV_EPOCH_ENDING);
+  }
+}
+
+static scene *hub_ends(hv_epoch_options options) {
+  scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .match = 1};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+  return s;
+}
+
+/* Rule 7: a hub that were ahead would make each trainer of this epoch one that was left out. */
+static void hub_stays_in_the_epoch_that_nobody_ended(void **unused) {
+  (void)unused;
+  for (uint64_t theirs = 0; theirs <= 1; theirs++) {
+    scene *s = hub_ends((hv_epoch_options){.average_state_every = 3, .auxiliary = 1});
+    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
+    s->f.epoch = theirs;
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, theirs);
+  }
+}
+
+/* Rule 15: the copy of a peer that nobody can dial went to nobody. */
+static void client_makes_its_copy_again_for_a_hub(void **unused) {
+  (void)unused;
+  for (int reachable = 0; reachable <= 1; reachable++) {
+    scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 3}, HV_EPOCH_NOW);
+    s->e.config.reachable = reachable;
+    averages_gradients(s, HV_EPOCH_NOW);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+    epoch_begins(s);
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 2});
+    s->now_us += SECOND;
+    batch(s);
+    assert_int_equal(s->e.end.acting[HV_EPOCH_NOW], 0); /* it has no state of epoch 2 */
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 1});
+    batch(s);
+    assert_int_equal(s->e.end.acting[HV_EPOCH_NOW] != 0, !reachable);
+  }
+}
+
+/* Rule 15: trainers that average later have counted the epoch, and are still in its round. */
+static void hub_goes_to_the_round_of_an_epoch_that_was_counted(void **unused) {
+  (void)unused;
+  hv_epoch_options options = {.average_state_every = 3, .auxiliary = 1, .offload = 1, .delay_optimizer_step = 1};
+  for (uint8_t late = 0; late <= 1; late++) {
+    options.delay_grad_averaging = late;
+    scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+    s->fetched = 1;
+    s->f = (hv_progress_figures){.epoch = 1, .samples = 1, .speed = 100, .n_peers = 2, .eta_us = 9 * (uint64_t)SECOND};
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    assert_int_equal(s->e.state, late ? HV_EPOCH_ENDING : HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, late ? 0 : 1);
+    if (!late)
+      continue;
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    assert_int_equal(s->e.told, 0); /* they may still seek */
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0); /* they have ended it */
+    assert_int_equal(s->e.told, 1);
+  }
+}
+
+/* Nobody waits for a hub in a group that a single trainer is left in. */
+static void hub_leaves_a_group_of_one_trainer(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3, .auxiliary = 1}, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.samples = TARGET / 2, .speed = 1, .n_peers = 2, .eta_us = SECOND};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  s->e.state = HV_EPOCH_GATHERING; /* its group has formed, and its round does not begin yet */
+  s->e.end.rounding[HV_EPOCH_NOW] = 0;
+  assert_int_equal(s->e.seeking[HV_EPOCH_GRADIENTS], 1);
+  time_passes(s, 1000, 1);
+  assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+}
+
+/* Rule 19. A hub that waited for a group of an epoch that is over would miss the next ones, and leave their trainers out. */
+static void hub_gives_up_a_search_that_the_others_are_past(void **unused) {
+  (void)unused;
+  scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1});
+  time_passes(s, 1000, 2);
+  assert_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_GRADIENTS));
+  s->f.epoch = 1;
+  time_passes(s, 1000, 2);
+  assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_GRADIENTS));
+
+  s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1});
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, NULL, 0);
+  assert_int_equal(s->e.end.rounding[HV_EPOCH_NOW], 1 + HV_EPOCH_REPLICA_STATE);
+  s->f = (hv_progress_figures){.epoch = 1, .samples = TARGET / 4, .speed = 1, .n_peers = 2, .eta_us = 9 * SECOND};
+  time_passes(s, 1000, 2);
+  assert_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_REPLICA_STATE));
+  s->f.samples = TARGET / 2;
+  time_passes(s, 1000, 2);
+  assert_non_null(of(s, HV_EPOCH_GIVE_UP, HV_EPOCH_REPLICA_STATE));
+}
+
+/* Rule 19. Nobody may be left in that round; one of a late lane lasts while the trainers go on. */
+static void hub_cancels_a_round_that_the_others_are_past(void **unused) {
+  (void)unused;
+  for (uint8_t late = 0; late <= 1; late++) {
+    scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1, .delay_state_averaging = late});
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, NULL, 0);
+    s->f = (hv_progress_figures){.epoch = 1, .samples = TARGET / 2, .speed = 1, .n_peers = 2, .eta_us = 9 * SECOND};
+    time_passes(s, 1000, 2);
+    assert_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE));
+    time_passes(s, HV_EPOCH_CHASE_US + 1, 2);
+    assert_int_equal(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE) != NULL, !late);
+  }
+}
+
+/* Local updates, or gradients in a form that a hub cannot average. */
+static void hub_without_gradients_counts_after_the_round_of_the_state(void **unused) {
+  (void)unused;
+  for (uint64_t theirs = 0; theirs <= 1; theirs++) {
+    scene *s = hub_ends((hv_epoch_options){.average_state_every = 1, .auxiliary = 1, .use_local_updates = 1});
+    assert_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_GRADIENTS));
+    assert_non_null(of(s, HV_EPOCH_TRIGGER, HV_EPOCH_REPLICA_STATE));
+    assert_int_equal(s->e.told, 0);
+    s->f.epoch = theirs;
+    round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_NOBODY, NULL, 0);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, theirs);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(newcomer_alone_with_a_hub_is_left_out),
+      cmocka_unit_test(hub_stays_in_the_epoch_that_nobody_ended),
+      cmocka_unit_test(client_makes_its_copy_again_for_a_hub),
+      cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
+      cmocka_unit_test(hub_leaves_a_group_of_one_trainer),
+      cmocka_unit_test(hub_gives_up_a_search_that_the_others_are_past),
+      cmocka_unit_test(hub_cancels_a_round_that_the_others_are_past),
+      cmocka_unit_test(hub_without_gradients_counts_after_the_round_of_the_state),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
