@@ -32,13 +32,13 @@ static int has_missed_it(const hv_epoch *self) {
          !(self->sought == self->told && self->seeking[HV_EPOCH_GRADIENTS]);
 }
 
-/* Two epochs behind, and a newer state is on offer. Before it believes a claim, it looks whether there is one. */
-int epoch_is_passed(hv_epoch *self, const epoch_event *e) {
+/* Two epochs behind, and a state so much newer is on offer. Before it believes a claim, it looks whether there is one. */
+int epoch_is_passed(hv_epoch *self, const epoch_event *e, uint64_t ahead) {
   if (e->figures->standing != HV_PROGRESS_BEHIND || !epoch_lacks_state(self, e->figures->epoch))
     return 0;
-  if (self->found != HV_EPOCH_NONE && self->found > self->told)
+  if (self->found != HV_EPOCH_NONE && self->found >= self->told + ahead)
     return 1;
-  begins_look(self, self->told + 1, e->now_us);
+  begins_look(self, self->told + ahead, e->now_us);
   return 0;
 }
 
@@ -46,7 +46,7 @@ int epoch_is_passed(hv_epoch *self, const epoch_event *e) {
 int epoch_must_come(hv_epoch *self, const epoch_event *e) {
   if (epoch_is_unusable(self))
     return 1;
-  return e->figures->standing == HV_PROGRESS_LATE ? has_missed_it(self) : epoch_is_passed(self, e);
+  return e->figures->standing == HV_PROGRESS_LATE ? has_missed_it(self) : epoch_is_passed(self, e, 1);
 }
 
 void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
@@ -59,7 +59,8 @@ void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
   if (self->state == HV_EPOCH_LOOKING) {
     self->has_looked = 1;
     epoch_looks(self, e);
-  } else if (!e->ok && self->state == HV_EPOCH_GATHERING && e->figures->standing == HV_PROGRESS_BEHIND)
+  } else if (!e->ok && (self->state == HV_EPOCH_GATHERING || self->state == HV_EPOCH_ENDING) &&
+             e->figures->standing == HV_PROGRESS_BEHIND)
     doubts(self, self->told + 2, e->now_us);
 }
 

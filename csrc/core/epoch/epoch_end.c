@@ -2,6 +2,7 @@
 #include "core/epoch/epoch_inner.h"
 
 enum { TAKEN = 1, NOTHING = 2 }; /* of hv_epoch_run.taken */
+enum { ROUND_AHEAD = 2 };        /* who is done with a round offers the next epoch's state, while others are still in it */
 
 static void advances(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e);
 
@@ -316,7 +317,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
   else if (outcome == HV_EPOCH_LEFT_OUT && e->figures->n_peers <= 1)
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
-  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && epoch_holds_replica(self) && epoch_is_passed(self, e))
+  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && epoch_holds_replica(self) && epoch_is_passed(self, e, ROUND_AHEAD))
     outcome = HV_EPOCH_LEFT_OUT; /* they have made this step and the next one */
   if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
     is_left_out(self, lane, e);
@@ -389,7 +390,8 @@ static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
 /* Rule 19: who stood still in a round would wait long for others that have ended it. */
 void epoch_end_is_passed(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && epoch_holds_replica(self) && epoch_is_passed(self, e))
+  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && epoch_holds_replica(self) &&
+      epoch_is_passed(self, e, ROUND_AHEAD))
     epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(r->rounding[HV_EPOCH_NOW] - 1);
 }
 

@@ -45,7 +45,8 @@ void epoch_void_ends(hv_epoch *self);
 
 /* epoch_come.c */
 int epoch_lacks_state(const hv_epoch *self, uint64_t epoch); /* to be in that epoch */
-int epoch_is_passed(hv_epoch *self, const epoch_event *e);   /* the others are two epochs ahead, and have a state of it */
+/* The others are two epochs ahead, and have a state that is so many ahead. */
+int epoch_is_passed(hv_epoch *self, const epoch_event *e, uint64_t ahead);
 int epoch_must_come(hv_epoch *self, const epoch_event *e);
 void epoch_comes(hv_epoch *self, const epoch_event *e);
 void epoch_come_goes_on(hv_epoch *self, const epoch_event *e);

@@ -57,10 +57,10 @@ def test_full_hub_says_so_and_another_one_averages(started, tmp_path):
 
 def test_late_client_gets_the_state_of_clients_through_a_hub(started, tmp_path):
     hub = started(Hub(tmp_path, "--checkpoints", tmp_path / "states"))
-    trainers = [started(trainer([hub.address], first=1000 * i, **{**PACE, "pause": 0.2})) for i in range(2)]
+    trainers = [started(trainer([hub.address], first=1000 * i, **{**PACE, "pause": 0.4})) for i in range(2)]
     for one in trainers:
         one.wait_for(lambda p: epoch_of(p) >= 2)
-    late = started(trainer([hub.address], seed=1, first=5000, **{**PACE, "pause": 0.2, "peers_least": 1}))
+    late = started(trainer([hub.address], seed=1, first=5000, **{**PACE, "pause": 0.4, "peers_least": 1}))
     late.wait_for(lambda p: sum(step["outcome"] == "averaged" for step in told(p)) > 12)
     since = min(step["epoch"] for step in told(late) if step["outcome"] == "averaged")
     assert are_equal([trainers[0], late], since + 1) and are_equal(trainers, 0)

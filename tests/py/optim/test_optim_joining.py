@@ -234,7 +234,7 @@ def test_false_claim_of_an_epoch_stops_neither_run_nor_joiner(peer, dhts, ahead)
         train_until(both, lambda: len(equal_epochs(both)) >= 3)
         third = peer(2, network(seed=8), **run)
         train_until([*both, third], lambda: len(equal_epochs([*both, third])) >= 3)
-        assert max(one.optimizer.local_epoch for one in [*both, third]) < 1000
+        assert max(one.optimizer.local_epoch for one in [*both, third]) < 10**5  # their own, a dozen a second at most
     finally:
         ended.set()
         lies.join()

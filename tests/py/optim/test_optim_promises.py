@@ -12,7 +12,7 @@ import torch
 from _hivemind_c import HivemindError
 
 import hivemind_c as hivemind
-from optim_support import Peer, finds_no_group, flat, meet, network, together, train_together
+from optim_support import Peer, finds_no_group, flat, meet, network, together, train_together, train_until
 from test_optim_lineage import fails_once, goes_on_alone, swarm, until_equal  # noqa: F401
 
 RUNS = itertools.count()
@@ -53,7 +53,7 @@ def test_samples_of_a_step_without_a_group_are_kept_then_lost(swarm):
     assert peers[-1].optimizer.reporter.samples_kept > 0
     assert accounted(peers[-1]) == produced(peers[-1])
     until_equal(peers)
-    assert peers[-1].optimizer.reporter.samples_kept == 0
+    train_until(peers, lambda: not peers[-1].optimizer.reporter.samples_kept)  # another step by itself may come between
     for peer in peers:
         assert accounted(peer) == produced(peer)
 

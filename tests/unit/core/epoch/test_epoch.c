@@ -150,9 +150,10 @@ static void round_that_the_others_have_ended_is_left(void **unused) {
   s->f = (hv_progress_figures){.epoch = 3, .n_peers = 3, .speed = 100, .standing = HV_PROGRESS_BEHIND, .eta_us = 9 * SECOND};
   on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
   assert_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
-  assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 1);
+  assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 2);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 0});
   assert_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+  assert_non_null(has(s, HV_EPOCH_DISBELIEVE));
   s->now_us += 2 * HV_EPOCH_AGAIN_US;
   on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
   on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 3});
