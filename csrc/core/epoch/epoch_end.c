@@ -2,7 +2,7 @@
 #include "core/epoch/epoch_inner.h"
 
 enum { TAKEN = 1, NOTHING = 2 }; /* of hv_epoch_run.taken */
-enum { ROUND_AHEAD = 2 };        /* who is done with a round offers the next epoch's state, while others are still in it */
+enum { ROUND_AHEAD = 2 };        /* members that are done with a round offer the next epoch's state, while others are still in it */
 
 static void advances(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e);
 
@@ -387,7 +387,7 @@ static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
   return f->epoch > r->epoch + 1 || (f->epoch == r->epoch + 1 && epoch_forms_groups(self, f));
 }
 
-/* Rule 19: who stood still in a round would wait long for others that have ended it. */
+/* Rule 19: a peer that stood still in a round would wait long for others that have ended it. */
 void epoch_end_is_passed(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && epoch_holds_replica(self) &&

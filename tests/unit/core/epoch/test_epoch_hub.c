@@ -1,8 +1,8 @@
 /* The machine of a hub, and of those who meet one: scenes, one for each rule that a defect had broken. */
 #include "lib/epoch_scene.h"
 
-/* Rule 7: who has just loaded may have come as the others ended this epoch, where a hub came to its group. A group of one says
- * nothing of them. */
+/* Rule 7: a peer that has just loaded may have come as the others ended this epoch, where a hub came to its group. A group of one
+ * says nothing of them. */
 static void newcomer_alone_with_a_hub_is_left_out(void **unused) {
   (void)unused;
   for (size_t n = 1; n <= 2; n++) {

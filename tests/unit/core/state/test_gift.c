@@ -181,7 +181,7 @@ static void trainer_that_starts_again_is_asked_again(void **unused) {
   assert_int_equal(look(&h, &trainers[1], 1, 0), BLUE);
   hv_gift_turn_fail(&h.turn);
   assert_int_equal(look(&h, trainers, 2, 0), AMBER);
-  trainers[1].epoch = 5; /* who failed is no measure */
+  trainers[1].epoch = 5; /* one that failed is no measure */
   assert_int_equal(look(&h, trainers, 2, 8), AMBER);
   hv_peer_id blue = fake_peer(BLUE), amber = fake_peer(AMBER);
   hv_gift_turn_gone(&h.turn, &blue);
