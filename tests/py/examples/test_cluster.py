@@ -218,7 +218,7 @@ def test_torchrun_two_processes_are_one_peer(start):
 
 STAND_IN = '''
 """The four calls of Ray that the recipe makes, with threads; a task that fails is started again."""
-import concurrent.futures, types
+import concurrent.futures, sys, types
 pool = concurrent.futures.ThreadPoolExecutor(8)
 init = lambda: None
 get = lambda futures: [future.result() for future in futures]
@@ -232,7 +232,7 @@ def remote(num_gpus, num_cpus, max_retries, retry_exceptions):
             try:
                 return function(*arguments)
             except Exception as error:
-                print("again:", error.stderr.strip()[-500:], flush=True)
+                sys.stdout.write(f"again: {error.stderr.strip()[-500:]}\\n")  # a line of one thread in one piece
     return lambda function: types.SimpleNamespace(remote=lambda *arguments: pool.submit(retried, function, *arguments))
 '''
 

@@ -71,8 +71,10 @@ class Terminal:
         assert not missing, (missing, self.text[-3000:])
 
     def until(self, condition):
-        assert eventually(lambda: condition() or self.process.poll() is not None, PATIENCE), self.text[-3000:]
-        assert condition(), self.text[-3000:]
+        """Waits for what may be true for a moment only, so it is looked at once a turn."""
+        seen = []
+        eventually(lambda: seen.append(condition()) or seen[-1] or self.process.poll() is not None, PATIENCE)
+        assert seen[-1], self.text[-3000:]
 
 
 @pytest.fixture
