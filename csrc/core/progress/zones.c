@@ -8,6 +8,7 @@
 enum {
   LOOK_US = 1000000,
   STALE_US = 10000000, /* without a message, after which a peer does not count */
+  ABSENT_FIRST_US = 1000000,
   ABSENT_US = 30000000,
   ZONE_TIMES = 4,
   OWNERS_MORE = 16,
@@ -38,24 +39,31 @@ static int is_fresh(uint64_t heard_us, uint64_t now_us) {
 
 static int is_absent(const hv_zones *z, const hv_peer_id *id, uint64_t now_us) {
   uint64_t who = mark_of(id);
-  for (size_t i = 0; i < sizeof z->absent / sizeof *z->absent; i++)
+  for (size_t i = 0; i < HV_ZONES_ABSENT; i++)
     if (z->absent[i].from == who && z->absent[i].until_us > now_us)
       return 1;
   return 0;
 }
 
+/* Each time it turns out to be absent still, it is left alone for twice as long: it may only be about to take part. */
 static void note_absent(hv_zones *z, uint64_t who) {
-  z->absent[z->absent_at].from = who;
-  z->absent[z->absent_at].until_us = zones_now(z) + ABSENT_US;
-  z->absent_at = (z->absent_at + 1) % (sizeof z->absent / sizeof *z->absent);
+  uint64_t now = zones_now(z);
+  hv_zones_absent *slot = &z->absent[0];
+  for (size_t i = 0; i < HV_ZONES_ABSENT && slot->from != who; i++)
+    if (z->absent[i].from == who || z->absent[i].until_us < slot->until_us)
+      slot = &z->absent[i];
+  int again = slot->from == who && now < slot->until_us + ABSENT_US;
+  uint64_t wait = again ? slot->wait_us * 2 : ABSENT_FIRST_US;
+  *slot = (hv_zones_absent){.from = who, .wait_us = wait < ABSENT_US ? wait : ABSENT_US};
+  slot->until_us = now + slot->wait_us;
 }
 
 /* A peer that asks about a run takes part in it. */
 static void note_present(hv_zones *z, const hv_peer_id *id) {
   uint64_t who = mark_of(id);
-  for (size_t i = 0; i < sizeof z->absent / sizeof *z->absent; i++)
+  for (size_t i = 0; i < HV_ZONES_ABSENT; i++)
     if (z->absent[i].from == who)
-      z->absent[i].until_us = 0;
+      z->absent[i] = (hv_zones_absent){0};
 }
 
 /* ---- the leaf ---- */

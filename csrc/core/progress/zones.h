@@ -17,6 +17,7 @@
 
 #define HV_ZONES_LEAF 9     /* most nodes in a leaf that can be asked, this one included */
 #define HV_ZONES_MEMBERS 64 /* members of the leaf that are remembered */
+#define HV_ZONES_ABSENT 64  /* peers that are remembered not to take part */
 #define HV_ZONES_LEVELS 32  /* most halves */
 #define HV_ZONES_SELF 256   /* the depth that stands for a node itself */
 #define HV_ZONES_PASSED 2   /* sums of halves that a message passes on */
@@ -67,6 +68,12 @@ typedef struct hv_zones_half {
   hv_peer_id asked_peer;       /* to which it goes */
 } hv_zones_half;
 
+/* A peer that does not take part in the run, and is not asked for a while. */
+typedef struct hv_zones_absent {
+  uint64_t from; /* a hash of the peer's identity; 0: a free slot */
+  uint64_t until_us, wait_us;
+} hv_zones_absent;
+
 typedef struct hv_zones {
   hv_env *env;
   hv_dht *dht;
@@ -75,11 +82,7 @@ typedef struct hv_zones {
   unsigned leaf_bits; /* that the members of the leaf share */
   hv_zones_member members[HV_ZONES_MEMBERS];
   hv_zones_half halves[HV_ZONES_LEVELS]; /* [i]: those that share exactly i bits; [HV_ZONE_CLIENTS]: as zone_msg.h says */
-  struct {
-    uint64_t from; /* a hash of the peer's identity */
-    uint64_t until_us;
-  } absent[64];                              /* peers that do not take part in the run, and are not asked until then */
-  size_t absent_at;                          /* the next slot of absent */
+  hv_zones_absent absent[HV_ZONES_ABSENT];
   size_t active;                             /* members and halves that can be asked */
   uint64_t round_us, looked_us, due_us;      /* length of a round; last look at the routing table; when the timer is due */
   uint64_t epoch, begun_us;                  /* the swarm's epoch; when it began, by its samples and speed */

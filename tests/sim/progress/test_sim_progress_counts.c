@@ -56,6 +56,50 @@ static void peer_that_starts_again_is_counted_soon(void **unused) {
   }
 }
 
+/* Each node is in its neighbours' tables before it takes part, and some are asked about the run until then. */
+static void peers_that_begin_together_are_counted_soon(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    scene *c = open_scene(seed);
+    size_t n = HV_ZONES_LEAF + 3;
+    for (size_t i = 0; i < n; i++) {
+      size_t knows = i ? check_random(&c->rng) % i : 0;
+      dht_swarm_add(&c->s.dht, &knows, i ? 1 : 0, 0);
+    }
+    run(c, 30);
+    for (size_t i = 0; i < n; i++) {
+      progress_swarm_open(&c->s, i);
+      progress_swarm_work(&c->s, i, 40);
+      run(c, 0.2);
+    }
+    run(c, 10);
+    for (size_t i = 0; i < n; i++)
+      if (read_of(c, i).n_peers != n)
+        fail_msg("seed %u: n%zu of %zu counts %u", (unsigned)seed, i, n, (unsigned)read_of(c, i).n_peers);
+    close_scene(c);
+  }
+}
+
+/* A notebook makes a new optimizer, and its node goes on. Without this peer the leaf of the others is wider than its own. */
+static void peer_that_leaves_and_joins_again_is_counted_soon(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    scene *c = open_scene(seed);
+    size_t n = HV_ZONES_LEAF + 1;
+    grow(c, n, 40);
+    run(c, 60);
+    progress_swarm_close(&c->s, 3);
+    run(c, 3);
+    progress_swarm_open(&c->s, 3);
+    progress_swarm_work(&c->s, 3, 40);
+    run(c, 10);
+    for (size_t i = 0; i < n; i++)
+      if (read_of(c, i).n_peers != n)
+        fail_msg("seed %u: n%zu of %zu counts %u", (unsigned)seed, i, n, (unsigned)read_of(c, i).n_peers);
+    close_scene(c);
+  }
+}
+
 static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
   (void)unused;
   scene *c = open_scene(13);
@@ -74,6 +118,8 @@ int main(void) {
       cmocka_unit_test(clients_count_and_are_counted),
       cmocka_unit_test(clients_are_counted_beside_a_full_leaf),
       cmocka_unit_test(peer_that_starts_again_is_counted_soon),
+      cmocka_unit_test(peers_that_begin_together_are_counted_soon),
+      cmocka_unit_test(peer_that_leaves_and_joins_again_is_counted_soon),
       cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
