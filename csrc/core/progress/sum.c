@@ -137,16 +137,16 @@ uint64_t hv_sum_since_us(const hv_sum *sum, uint64_t epoch) {
 }
 
 void hv_sum_carry(hv_sum *sum, uint64_t epoch, uint64_t since_us) {
-  for (size_t i = 0; i < sum->n_parts; i++) {
+  for (size_t i = sum->n_parts; i-- > 0;) {
     hv_part old = sum->parts[i];
-    if (old.epoch + 1 != epoch || old.age_ms * UINT64_C(1000) < since_us)
+    if (old.epoch >= epoch || old.age_ms * UINT64_C(1000) < since_us)
       continue;
     double begun = (double)old.speed_milli * (double)since_us * 1e-9;
     hv_part moved = {.epoch = epoch, .owners = old.owners, .age_ms = old.age_ms, .speed_milli = old.speed_milli};
     moved.samples = (uint64_t)(begun < (double)HV_REPORT_SAMPLES_MAX ? begun : (double)HV_REPORT_SAMPLES_MAX);
-    moved.before = old.samples > moved.samples ? old.samples - moved.samples : 0;
+    if (old.epoch + 1 == epoch && old.samples > moved.samples)
+      moved.before = old.samples - moved.samples;
     sum->parts[i] = sum->parts[--sum->n_parts];
     hv_sum_add_part(sum, &moved);
-    return;
   }
 }

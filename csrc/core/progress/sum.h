@@ -59,9 +59,9 @@ double hv_sum_place(const hv_sum *sum, uint64_t epoch, double share);
 
 /* How long the owners in this epoch have been in it, in us: their samples divided by their speed, at most 10^18; 0: not known. */
 uint64_t hv_sum_since_us(const hv_sum *sum, uint64_t epoch);
-/* `epoch` began since_us ago. If the part of the epoch before it has older numbers (age_ms), they do not show that its owners have
- * begun `epoch`: this function assumes that they have. It moves these owners to `epoch`, with the samples that they make at their
- * speed in since_us. A part with newer numbers stays as it is. */
+/* `epoch` began since_us ago. Parts of epochs before it whose numbers are older than that (age_ms) do not show that their owners
+ * have begun `epoch`: this function assumes that they have. It moves these owners to `epoch`, with the samples that they make at
+ * their speed in since_us. A part with newer numbers stays as it is. */
 void hv_sum_carry(hv_sum *sum, uint64_t epoch, uint64_t since_us);
 
 #endif

@@ -100,6 +100,27 @@ static void peer_that_leaves_and_joins_again_is_counted_soon(void **unused) {
   }
 }
 
+/* Two of three answers about a half are older than the epoch before. */
+static void samples_of_short_epochs_are_known_in_a_wide_swarm(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 4; seed++) {
+    scene *c = open_scene(seed);
+    size_t n = HV_ZONES_LEAF + 3;
+    grow(c, n, 40);
+    run(c, 60);
+    for (uint64_t epoch = 1; epoch <= 12; epoch++) {
+      all_begin(c, 0, n, epoch);
+      run(c, 1.4);
+      for (size_t i = 0; i < n && epoch > 4; i++) {
+        hv_progress_figures f = read_of(c, i);
+        if (f.epoch == epoch && f.samples < 0.7 * 1.4 * 40 * (double)n)
+          fail_msg("seed %u, epoch %u: n%zu counts %g samples", (unsigned)seed, (unsigned)epoch, i, f.samples);
+      }
+    }
+    close_scene(c);
+  }
+}
+
 static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
   (void)unused;
   scene *c = open_scene(13);
@@ -120,6 +141,7 @@ int main(void) {
       cmocka_unit_test(peer_that_starts_again_is_counted_soon),
       cmocka_unit_test(peers_that_begin_together_are_counted_soon),
       cmocka_unit_test(peer_that_leaves_and_joins_again_is_counted_soon),
+      cmocka_unit_test(samples_of_short_epochs_are_known_in_a_wide_swarm),
       cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

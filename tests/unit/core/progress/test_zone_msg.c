@@ -160,6 +160,18 @@ static void owners_heard_before_an_epoch_are_counted_in_it(void **unused) {
   assert_int_equal(hv_sum_age_ms(&carried), (10 * 3500 + 30 * 500) / 40);
 }
 
+/* Epochs may be shorter than the time between two answers. */
+static void owners_heard_some_epochs_before_are_counted_in_it(void **unused) {
+  (void)unused;
+  hv_part older = {.epoch = 2, .owners = 4, .age_ms = 9000, .samples = 700, .speed_milli = 40000};
+  hv_part old = {.epoch = 4, .owners = 10, .age_ms = 3500, .samples = 9000, .speed_milli = 100000};
+  hv_sum sum = of_parts(older, old);
+  hv_sum_carry(&sum, 5, 3000000);
+  assert_int_equal(sum.n_parts, 1);
+  assert_int_equal(sum.parts[0].owners, 14);
+  assert_true(hv_sum_samples(&sum, 5) == 120 + 300 && hv_sum_samples(&sum, 4) == 8700);
+}
+
 /* A peer may say that it has the most samples that can be said, at the least speed: no clock has run for so long. */
 static void impossibly_old_epoch_is_clamped(void **unused) {
   (void)unused;
@@ -178,8 +190,7 @@ static void owners_heard_after_an_epoch_began_keep_their_own(void **unused) {
          carried = sum;
   hv_sum_carry(&carried, 5, 3000000);
   assert_memory_equal(&carried, &sum, sizeof sum);
-  late.epoch = 3; /* two behind: that is no question of an epoch's end */
-  late.age_ms = 9000;
+  late.epoch = 3;
   sum = carried = of_parts(late, (hv_part){0});
   hv_sum_carry(&carried, 5, 3000000);
   assert_memory_equal(&carried, &sum, sizeof sum);
@@ -193,6 +204,7 @@ int main(void) {
       cmocka_unit_test(truncated_or_excessive_sums_are_refused),
       cmocka_unit_test(ages_are_those_of_owners_on_average),
       cmocka_unit_test(owners_heard_before_an_epoch_are_counted_in_it),
+      cmocka_unit_test(owners_heard_some_epochs_before_are_counted_in_it),
       cmocka_unit_test(impossibly_old_epoch_is_clamped),
       cmocka_unit_test(owners_heard_after_an_epoch_began_keep_their_own),
   };
