@@ -284,7 +284,8 @@ static void checks_left(room *r, size_t i, uint64_t now) {
     swarm_fail(r->run, "n%zu is in epoch %llu since %.1f s", i, (unsigned long long)s->told, (double)s->told_us * 1e-6);
 }
 
-/* Once nobody has come or gone for a while, each counts all others; who has gone may count as long as its record lasts. */
+/* Once nobody has come or gone for a while, each counts all others, but for one in sixteen where the count is of sums of several
+ * moments; who has gone may count as long as its record lasts. */
 static void checks_counts(room *r, uint64_t now) {
   size_t n = 0;
   if (is_faulty(r) || now < r->went_us + COUNTS_US)
@@ -301,7 +302,7 @@ static void checks_counts(room *r, uint64_t now) {
     if (!lives(r, i) || helps(r, i))
       continue;
     size_t counts = hv_epoch_driver_figures(r->seats[i].program.driver)->n_peers;
-    if (counts < n || (counts > n && now > r->went_us + RECORDS_US))
+    if (counts < n - n / 16 || (counts > n && now > r->went_us + RECORDS_US))
       swarm_fail(r->run, "n%zu counts %zu peers, and %zu train", i, counts, n);
   }
 }
