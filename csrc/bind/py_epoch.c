@@ -158,6 +158,8 @@ static void puts_in(py_epoch *self, hv_epoch_lane lane, const hv_epoch_order *or
   lane_queue *q = &self->lanes[lane];
   if (q->n < QUEUE)
     q->orders[(q->first + q->n++) % QUEUE] = *order;
+  else
+    self->machine.lost_orders++;
 }
 
 /* By: the lane whose thread has brought the event. It also does what no lane owns. */
@@ -339,7 +341,7 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
   PyObject *sequence = NULL;
   bind_members members = {0};
   Py_ssize_t lost = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|OO&dnp:round", (char **)names, read_lane, &lane, &which, &status, &sequence,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|OO&dni:round", (char **)names, read_lane, &lane, &which, &status, &sequence,
                                    bind_whole_number, &stamp, &event.share, &lost, &event.ok) ||
       bind_lineage_know(self->lineage) < 0 || (sequence && bind_members_init(state_of(self), sequence, &members) < 0))
     return NULL;
@@ -494,7 +496,8 @@ static const PyMethodDef methods[] = {
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
-     "round(lane, which, status, members=(), stamp=0, share=1.0, lost=0, alike=False) -> outcome: a round is over."},
+     "round(lane, which, status, members=(), stamp=0, share=1.0, lost=0, alike=0) -> outcome: a round is over. alike:\n"
+     "of the state: 1: it is to the bit what it was; 0: only if that of all members was the same; -1: it is not."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
     {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
     {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},

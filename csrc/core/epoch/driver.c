@@ -123,7 +123,7 @@ static int is_whole(const hv_average_outcome *outcome) {
   return 1;
 }
 
-/* All choose the same giver, whose state comes under a ticket that all know (lineage, rule 6). */
+/* All choose the same giver, whose state comes under a ticket that all know (lineage, rule 13). */
 static void hub_hears(hv_epoch_driver *d, const hv_epoch_met *round) {
   hv_peer_id right[HV_EPOCH_MEMBERS];
   uint8_t ticket[HV_GIFT_TICKET];
@@ -164,8 +164,9 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
   event.outcome = r->is_given_up ? HV_EPOCH_NOBODY : hv_epoch_outcome_of(status, outcome, trainers);
   event.n_lost = status == HV_OK ? lost_of(outcome) : 0;
   event.stamp = outcome->stamp;
-  if (event.which == HV_EPOCH_REPLICA_STATE && status == HV_OK && d->config.hands.act)
-    event.ok = is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
+  if (event.which == HV_EPOCH_REPLICA_STATE && d->config.hands.act) /* of copies, which only an average replaces */
+    event.ok = event.outcome != HV_EPOCH_CONFIRMED ||
+               (is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark));
   int is_void = r->is_void;
   r->is_void = 0;
   if (event.which == HV_EPOCH_GRADIENTS) {
@@ -255,7 +256,7 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
                               .room = room,
                               .owner = d,
                               .prefix = d->config.state_key,
-                              .timeout_ms = only_look ? HV_EPOCH_MOST_LOOK_US / 1000 : d->config.load_ms,
+                              .timeout_ms = only_look ? (uint32_t)(order->wait_us / 1000) : d->config.load_ms,
                               .epoch_least = order->epoch,
                               .only_look = only_look};
     d->is_loading = hv_state_load_start(d->state, &d->load, NULL) == HV_OK;

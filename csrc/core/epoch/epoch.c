@@ -163,7 +163,8 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
   return HV_OK;
 }
 
-/* In this epoch: what is taken for its end still counts in it until it is over, or the others would wait for it again. */
+/* In this epoch: what is taken for its end still counts in it until it is over, or the others would wait for it again (rule 16).
+ */
 static uint64_t samples_of(const hv_epoch *self) {
   int ends = self->state == HV_EPOCH_ENDING && self->late == HV_EPOCH_LATE_IDLE && self->end.epoch == self->told;
   return ends ? self->end.samples : self->ledger->sums;
@@ -216,7 +217,7 @@ static void follows(hv_epoch *self, const epoch_event *e) {
   }
 }
 
-/* Where gradients are averaged later, trainers count an epoch before its round: a hub goes there first (rule 15). */
+/* Where gradients are averaged later, trainers count an epoch before its round: a hub goes there first (rule 7). */
 static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
   return !epoch_holds_replica(self) && self->config.options.delay_grad_averaging && f->epoch == self->told + 1 &&
          (self->sought != self->told || self->seeking[HV_EPOCH_GRADIENTS]);
@@ -368,6 +369,7 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
   epoch_end_acted(self, lane, action, e);
 }
 
+/* Rule 18. */
 static void leaves(hv_epoch *self) {
   if (self->state == HV_EPOCH_LEAVING || self->state == HV_EPOCH_OVER)
     return;
@@ -400,7 +402,7 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
   }
 }
 
-/* The state of a checkpoint takes the place of that of the sums. */
+/* The state of a checkpoint takes the place of that of the sums (rule 21). */
 static void is_restored(hv_epoch *self, const epoch_event *e) {
   epoch_cancel(self);
   epoch_offers_withdraw(self);
@@ -415,6 +417,7 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   epoch_wake(self, 0);
 }
 
+/* Rule 21, for the swarm's state. */
 static void is_asked(hv_epoch *self, const epoch_event *e) {
   if (self->state != HV_EPOCH_LOOKING && self->state != HV_EPOCH_GATHERING && self->state != HV_EPOCH_RESTING)
     return;
@@ -512,7 +515,7 @@ hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
     return HV_EPOCH_WAITS_HANDS;
   switch (self->state) {
   case HV_EPOCH_LOOKING:
-    return self->looking ? HV_EPOCH_WAITS_LOOK : HV_EPOCH_WAITS_SWARM;
+    return self->begun_wait_us != HV_EPOCH_NONE ? HV_EPOCH_WAITS_GONE : self->looking ? HV_EPOCH_WAITS_LOOK : HV_EPOCH_WAITS_SWARM;
   case HV_EPOCH_ENDING:
     return self->end.rounding[HV_EPOCH_NOW] ? HV_EPOCH_WAITS_ROUND : HV_EPOCH_WAITS_LATE;
   case HV_EPOCH_COMING:
@@ -521,6 +524,8 @@ hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
     return HV_EPOCH_WAITS_LOAD;
   case HV_EPOCH_RESTING:
     return HV_EPOCH_WAITS_REST;
+  case HV_EPOCH_LEAVING:
+    return self->late == HV_EPOCH_LATE_VOID ? HV_EPOCH_WAITS_LATE : HV_EPOCH_WAITS_NOTHING;
   default:
     return HV_EPOCH_WAITS_NOTHING;
   }

@@ -26,7 +26,7 @@
   X(LATE, 0, "the late lane, whose rounds and hands have their own waits")                                                         \
   X(GROUP, 0, "a group: matchmaking_time after the epoch's end")                                                                   \
   X(ROUND, 0, "a round: averaging_timeout")                                                                                        \
-  X(HANDS, 0, "the program's answer to an action; no limit, and reported")                                                         \
+  X(HANDS, 0, "the program's answer to an action; no limit")                                                                       \
   X(COMES, 0, "the next epoch, whose state is loaded: matchmaking_time at most")                                                   \
   X(LOAD, 0, "a state: load_state_timeout")                                                                                        \
   X(REST, 5000000, "the next attempt to load: 0.25 s, then twice as long each time")                                               \
@@ -147,7 +147,9 @@ typedef struct hv_epoch_event {
   const hv_progress_figures *figures; /* one reading, made for this event (rule 1) */
   uint64_t fetched;                   /* searches for peers that were answered */
   uint64_t samples, epoch, number, stamp, took_us;
-  int ok; /* of DONE: < 0: the values are not finite. Of ROUND: all that was averaged was this replica */
+  /* Of DONE: < 0: the values are not finite. Of a ROUND of the state: 1: the replica is to the bit what it was; 0: only if that of
+   * all members was the same; < 0: it is not. */
+  int ok;
   hv_epoch_which which;
   hv_epoch_outcome outcome;
   double share; /* of this peer's values in the average */

@@ -22,7 +22,9 @@ static void begins_look(hv_epoch *self, uint64_t least, uint64_t now_us) {
     return;
   self->looking = 1;
   self->looked_us = now_us;
-  epoch_order(self, HV_EPOCH_LOOK)->epoch = least;
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_LOOK);
+  order->epoch = least;
+  order->wait_us = HV_EPOCH_MOST_LOOK_US;
 }
 
 /* Late by one, the others being in the next epoch: no group is left with which this peer could have ended its own. Where gradients

@@ -145,7 +145,7 @@ static int does(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch
   }
 }
 
-/* The state as the epoch left it: where it is the swarm's, joiners may have it (rules 8 and 14). */
+/* The state as the epoch left it: where it is the swarm's, joiners may have it (rules 8 and 15). */
 static void settles(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int divided = !r->alone && !r->state_averaged && (self->config.differs || !epoch_averages_gradients(self));
@@ -360,6 +360,8 @@ static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event 
     hv_epoch_ledger_kept_settled(self->ledger);
   if (r->state_averaged && !e->ok) /* not all that was averaged was this replica (lineage, rule 5) */
     hv_lineage_averaged(self->lineage, self->config.env, e->stamp);
+  if (!r->state_averaged && epoch_holds_replica(self) && (e->ok < 0 || (!e->ok && r->meets_another)))
+    hv_lineage_averaged_in_part(self->lineage, self->config.env, &self->config.me, r->epoch);
   if (!r->acting[lane])
     advances(self, lane, e);
 }

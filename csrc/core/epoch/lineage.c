@@ -214,14 +214,22 @@ void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size
   l->samples = samples;
 }
 
-void hv_lineage_stepped_alone(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t samples) {
+static void moves_by_name(hv_lineage *l, hv_env *env, const char *deed, const hv_peer_id *me, uint64_t epoch) {
   if (!l->is_kept)
     return;
-  block b = deed_of(l, "hv:stepped alone");
+  block b = deed_of(l, deed);
   add_bytes(&b, me->key, sizeof me->key);
   add_number(&b, epoch);
   hash_block(&b, env, l->mark.bytes);
-  l->samples = samples;
+}
+
+void hv_lineage_averaged_in_part(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch) {
+  moves_by_name(l, env, "hv:averaged in part", me, epoch);
+}
+
+void hv_lineage_stepped_alone(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t samples) {
+  moves_by_name(l, env, "hv:stepped alone", me, epoch);
+  l->samples = l->is_kept ? samples : l->samples;
 }
 
 void hv_lineage_set_up(hv_lineage *l, hv_env *env, hv_span setup) {

@@ -77,6 +77,8 @@ void hv_lineage_restart(hv_lineage *lineage, const hv_mark *mark);
 
 /* Another average is in the state. An average of what was alike changes no bit, and is no reason to call this. */
 void hv_lineage_averaged(hv_lineage *lineage, hv_env *env, uint64_t stamp);
+/* An average that failed, and of which others have other parts, or none, may have left some of its chunks in the state. */
+void hv_lineage_averaged_in_part(hv_lineage *lineage, hv_env *env, const hv_peer_id *me, uint64_t epoch);
 /* The optimizer stepped with the swarm's average. stamps: of its n averages. frozen: the parameters without a step, in rising
  * order. samples: what was averaged over. */
 void hv_lineage_stepped(hv_lineage *lineage, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,

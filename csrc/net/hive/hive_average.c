@@ -20,7 +20,8 @@ struct hv_hive_averager {
   pthread_mutex_t lock; /* for what follows */
   pthread_cond_t changed;
   holder holder;
-  int wanted; /* a round waits for the program to let go */
+  int wanted;       /* a round waits for the program to let go */
+  uint32_t in_part; /* averaged chunks of the last step, if it failed */
   hv_command knock;
   int knocking; /* it has been posted */
 };
@@ -298,7 +299,11 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
 
 static void step_over(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
   hv_hive_op *o = step->owner;
-  o->u.average.averager->stepping = NULL;
+  hv_hive_averager *a = o->u.average.averager;
+  a->stepping = NULL;
+  pthread_mutex_lock(&a->lock);
+  a->in_part = status == HV_OK ? 0 : outcome->averaged;
+  pthread_mutex_unlock(&a->lock);
   if (status == HV_OK)
     give_outcome(o, outcome);
   else
@@ -428,6 +433,13 @@ hv_status hv_hive_averager_trigger(hv_hive_averager *a, hv_future *step) {
 
 hv_status hv_hive_averager_give_up(hv_hive_averager *a, hv_future *step) {
   return say(a, step, 0, 0, start_give_up);
+}
+
+uint32_t hv_hive_averager_in_part(hv_hive_averager *a) {
+  pthread_mutex_lock(&a->lock);
+  uint32_t n = a->in_part;
+  pthread_mutex_unlock(&a->lock);
+  return n;
 }
 
 hv_status hv_hive_averager_reached(hv_hive_averager *a, uint64_t epoch) {

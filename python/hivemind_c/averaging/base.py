@@ -57,6 +57,11 @@ class AveragerBase:
     def _weigh(self, step: Future, weight: float) -> None:
         self._running().set_weight(step, weight_of(weight, self._auxiliary))
 
+    @property
+    def is_averaged_in_part(self) -> bool:
+        """True if the last step failed and has left some chunks of its average in the tensors."""
+        return self._averager is not None and not self._ended and self._averager.in_part() > 0
+
     # ---- the tensors ----
 
     @contextmanager

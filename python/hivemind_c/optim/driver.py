@@ -10,7 +10,7 @@ import logging
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import _hivemind_c
-from _hivemind_c import HivemindError, HivemindLookupError
+from _hivemind_c import HivemindCancelledError, HivemindError
 
 from hivemind_c._record import short
 from hivemind_c.averaging.marks import members_of, ticket_of, view_of
@@ -28,7 +28,6 @@ from hivemind_c.optim.reporter import Reporter
 logger = logging.getLogger("hivemind_c.optim")
 NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
 LEAST_WAIT_S = 0.1  #: for a group, whatever matchmaking_time says
-LOOK_S = 3.0  #: the longest look at the states on offer
 
 
 class Driver:
@@ -66,6 +65,7 @@ class Driver:
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
         self._load_timeout: Optional[float] = optimizer.load_state_timeout
         self._gift_members: Tuple[int, list] = (0, [])
+        self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
             "SEEK": self._seek,
@@ -97,6 +97,8 @@ class Driver:
         if self._gradients is not None and (gift := self._state.offers.gift) is not None:
             if gift.is_wanted(self.machine.epoch):
                 self.machine.wanted(self.machine.epoch)
+        if self._offering is not None and self._offering[1].done():
+            self._has_offered(*self._offering)
         self.machine.batch(samples)
         self._drive()
 
@@ -244,9 +246,8 @@ class Driver:
             )
         except HivemindError as error:
             self.controls[order.which] = None
-            logger.warning(
-                "swarm epoch %d: cannot look for a group, continuing without one: %s", order.epoch, error
-            )
+            logger.warning("swarm epoch %d: cannot look for a group: %s", order.epoch, error)
+            self.machine.round(lane, order.which, error.status)
 
     def _cancel(self, order: Order, lane: int) -> None:
         control, self.controls[order.which] = self.controls[order.which], None
@@ -281,8 +282,8 @@ class Driver:
 
     def _average_gradients(self, order: Order, lane: int) -> None:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[GRADIENTS]
-        if control is None:  # the log has said why
-            self.machine.round(lane, GRADIENTS, "TIMEOUT")
+        if control is None:  # the log has said why, and the machine knows, if it was no cancelled search
+            self.machine.round(lane, GRADIENTS, "CANCELLED")
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting
@@ -327,7 +328,7 @@ class Driver:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[STATE]
         if control is None or end.averages_no_state:
             self._cancel(order, lane)
-            self.machine.round(lane, STATE, "TIMEOUT")
+            self.machine.round(lane, STATE, "CANCELLED", alike=1)
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting
@@ -341,15 +342,14 @@ class Driver:
             self._reporter.add_failure(end.next_epoch, f"state: {error}")
             optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
             end.notes.fail(f"averaging the state failed: {error}")
-            self.machine.round(lane, STATE, self._status(error, control))
+            self.machine.round(lane, STATE, self._status(error, control), alike=self._state.is_kept)
             return
         if self._gradients is None:
             end.outcome = "averaged"
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
-        # average_loaded() has moved the mark, if not all that was averaged was this replica
-        members_met = members_of(control.details(0)[0])
-        self.machine.round(lane, STATE, "OK", members_met, control.stamp, alike=True)
+        alike = not control.stamp or self._state.were_alike(control)  # alone nothing changes
+        self.machine.round(lane, STATE, "OK", members_of(control.details(0)[0]), control.stamp, alike=alike)
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )
@@ -374,20 +374,27 @@ class Driver:
         made, mark, offers = self.hands.snapshot, self._state.lineage.mark, self._state.offers
         try:
             if self._state.allow_state_sharing:
-                self._state.offer_state(made, order.epoch, wait=False)
+                self._offering = order.epoch, self._state.offer_state(made, order.epoch, wait=False)
             self._optimizer.record("offer", epoch=order.epoch, mark=mark)
             if offers.gift is not None and offers.gift.is_wanted(order.epoch):
                 self._optimizer.record("gift", epoch=order.epoch, mark=mark)
                 offers.gift.give(self._state, order.epoch, made)
         except (HivemindError, ValueError) as error:
-            if getattr(error, "status", "") == "TOO_LARGE":  # so is the next one
-                logger.warning("offering no state any more to peers that join: %s", error)
-                self._state.allow_state_sharing, offers.gift = False, None
-            else:
-                logger.warning(
-                    "swarm epoch %d: could not offer the state to others, will retry: %s", order.epoch, error
-                )
-            self.machine.offered(lane, order.epoch, False)
+            self._offers_not(order.epoch, lane, error)
+
+    def _has_offered(self, epoch: int, offer: Any) -> None:
+        self._offering = None
+        error = offer.exception()
+        if error is not None and not isinstance(error, HivemindCancelledError):
+            self._offers_not(epoch, NOW, error)
+
+    def _offers_not(self, epoch: int, lane: int, error: BaseException) -> None:
+        if getattr(error, "status", "") == "TOO_LARGE":  # so is the next one
+            logger.warning("offering no state any more to peers that join: %s", error)
+            self._state.allow_state_sharing, self._state.offers.gift = False, None
+        else:
+            logger.warning("swarm epoch %d: could not offer the state to others, will retry: %s", epoch, error)
+        self.machine.offered(lane, epoch, False)
 
     def _give(self, order: Order, lane: int) -> None:
         epoch, met = self._gift_members
@@ -402,12 +409,9 @@ class Driver:
     def _look(self, order: Order, lane: int) -> None:
         found: Optional[int] = None
         try:
-            found = self._state.look_for_state(LOOK_S, epoch_least=order.epoch)
-        except HivemindLookupError:
-            pass
+            found = self._state.look_for_state(order.wait, epoch_least=order.epoch)
         except HivemindError as error:
-            logger.debug("could not look for a state of swarm epoch %d or later: %s", order.epoch, error)
-            found = order.epoch if self.machine.counts_batches else None  # a load finds it out
+            logger.debug("found no state of swarm epoch %d or later: %s", order.epoch, error)
         finally:
             self.machine.looked(found)
 

@@ -223,10 +223,12 @@ class ManualSteps(_StateParts):
 
     def _average(self, control: StepControl) -> Optional[Gathered]:
         try:
-            return self.average_loaded(control)
+            members = self.average_loaded(control)
         except HivemindError as error:
             logger.warning("%s: averaging the state failed, so this peer keeps its own: %s", self.prefix, error)
             return None
+        self.follow(control)
+        return members
 
     def _average_now(self, control: StepControl) -> Optional[Gathered]:
         if not self._made_ready(control):

@@ -166,6 +166,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             and not self.delta_rule_averaging
             and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
         )
+        self._in_place = reuse
         self._averages_the_model_in_place = reuse and not self.offload_optimizer
         pin = any(p.device.type == "cuda" for p in (*self.parameters.model, *self.extra_tensors))
         tensors = (main if reuse else flat_views(main, device="cpu", pin=pin)) + flat_views(
@@ -375,17 +376,34 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             self.buffers.weigh(control)
         control.allow_allreduce()
         try:
-            members = outcome_of(control, timeout)
+            return outcome_of(control, timeout)
         except BaseException:
             self.loaded = False
             raise
-        if control.stamp and not self._were_alike(control):  # alone nothing changes
-            self.lineage.averaged(control.stamp)
-        return members
 
-    def _were_alike(self, control: Any) -> bool:
+    def follow(self, control: Any) -> None:
+        """Moves the mark of a state that no Optimizer drives: its average was of other replicas, too.
+
+        Args:
+            control: Control of the round, which succeeded.
+        """
+        if control.stamp and not self.were_alike(control):  # alone nothing changes
+            self.lineage.averaged(control.stamp)
+
+    @property
+    def is_kept(self) -> int:
+        """After a round that failed: 1: the replica is to the bit what it was; 0: only if the members' replicas were
+        alike; -1: it is not.
+        """
+        written = self._in_place and self.is_averaged_in_part
+        return 1 if not written else 0 if self._exact else -1
+
+    def were_alike(self, control: Any) -> bool:
         """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h),
         and that of those who missed the round.
+
+        Args:
+            control: Control of the round, which succeeded.
         """
         whole = all(share in (0, 1) for _, _, _, auxiliary, _, share in control.details(0)[0] if not auxiliary)
         # a chunk of its own comes back as it was, and weights would hide another mark from the rounding

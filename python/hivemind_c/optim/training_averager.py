@@ -185,6 +185,7 @@ class TrainingAverager(TrainingStateAverager):
                     if not self._made_ready(control):
                         return None
                 members = self.average_loaded(control)
+                self.follow(control)
             except HivemindError as error:
                 logger.warning("%s: averaging failed: %s", self.prefix, error)
                 return None

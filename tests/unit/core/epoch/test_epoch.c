@@ -70,6 +70,30 @@ static void a_failed_average_is_not_applied(void **unused) {
   assert_int_equal(has(s, HV_EPOCH_ACT)->samples, 0);
 }
 
+/* The state is averaged in place, and some of its chunks hold the average of a round that failed. Others have other parts of it. */
+static void a_replica_averaged_in_part_gets_a_mark_of_its_own(void **unused) {
+  (void)unused;
+  static const struct { int kept, another, moves; } rows[] = {{1, 1, 0}, {0, 0, 0}, {0, 1, 1}, {-1, 0, 1}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1, .offload = 1}, HV_EPOCH_ALONE_TRAINS);
+    gathers(s);
+    epoch_is_over(s);
+    batch(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    hv_lineage_member three[] = {member(1, s->e.lineage->mark), member(2, s->e.lineage->mark),
+                                 member(3, rows[i].another ? mark_of('x') : s->e.lineage->mark)};
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, three, 3);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_TAKE, 1);
+    hv_mark before = s->e.lineage->mark;
+    on(s,
+       (hv_epoch_event){.kind = HV_EPOCH_ROUND, .which = HV_EPOCH_REPLICA_STATE, .outcome = HV_EPOCH_FAILED, .ok = rows[i].kept});
+    assert_int_equal(!hv_mark_equal(&before, &s->e.lineage->mark), rows[i].moves);
+    assert_int_equal(s->e.lineage->is_wrong, 0);
+  }
+}
+
 /* Rule 8: what is known to be wrong is in no average of the state, is not offered, and is loaded. */
 static void a_wrong_replica_is_not_averaged_in(void **unused) {
   (void)unused;
@@ -515,6 +539,7 @@ int main(void) {
       cmocka_unit_test(an_epoch_is_made_together),
       cmocka_unit_test(an_epoch_ends_by_a_reading_after_the_late_lane),
       cmocka_unit_test(a_failed_average_is_not_applied),
+      cmocka_unit_test(a_replica_averaged_in_part_gets_a_mark_of_its_own),
       cmocka_unit_test(a_wrong_replica_is_not_averaged_in),
       cmocka_unit_test(coming_voids_the_late_lane),
       cmocka_unit_test(left_out_samples_are_lost_and_the_state_loaded),

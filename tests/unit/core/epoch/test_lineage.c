@@ -183,6 +183,9 @@ static void deed(hv_lineage *l, hv_env *env, int which) {
   case 8:
     hv_lineage_stepped_alone(l, env, &me, 4, 64);
     break;
+  case 9:
+    hv_lineage_averaged_in_part(l, env, &me, 4);
+    break;
   default:
     hv_lineage_set_up(l, env, hv_span_of("setup", 5));
     break;
@@ -191,7 +194,7 @@ static void deed(hv_lineage *l, hv_env *env, int which) {
 
 static void equal_deeds_from_equal_beginnings_make_equal_marks(void **unused) {
   (void)unused;
-  enum { DEEDS = 10, MARKS = 1 + DEEDS + DEEDS * DEEDS };
+  enum { DEEDS = 11, MARKS = 1 + DEEDS + DEEDS * DEEDS };
   fake_env fake;
   fake_env_init(&fake, 1);
   hv_mark marks[MARKS];
