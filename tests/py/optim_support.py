@@ -225,13 +225,13 @@ def in_one_process(peers, epochs, optimizer="sgd", scheduler="none"):
     return after
 
 
-def finds_no_group(averager, when=lambda epoch: True):
-    """To this averager's groups of an epoch of which `when` says so nobody comes, which is known at once."""
+def finds_no_group(averager, when=lambda: True):
+    """While `when` says so, the search for this averager's groups fails at once."""
     inner = averager.schedule_step
 
     def schedule_step(*args, **kwargs):
-        if when(kwargs.get("epoch")):
-            raise hivemind.HivemindTimeoutError("there is no group, says this test")
+        if when():
+            raise hivemind.HivemindError("there is no group, says this test")
         return inner(*args, **kwargs)
 
     averager.schedule_step = schedule_step

@@ -246,8 +246,9 @@ class Driver:
             )
         except HivemindError as error:
             self.controls[order.which] = None
-            logger.warning("swarm epoch %d: cannot look for a group: %s", order.epoch, error)
-            self.machine.round(lane, order.which, error.status)
+            logger.warning(
+                "swarm epoch %d: cannot look for a group, continuing without one: %s", order.epoch, error
+            )
 
     def _cancel(self, order: Order, lane: int) -> None:
         control, self.controls[order.which] = self.controls[order.which], None
@@ -282,8 +283,8 @@ class Driver:
 
     def _average_gradients(self, order: Order, lane: int) -> None:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[GRADIENTS]
-        if control is None:  # the log has said why, and the machine knows, if it was no cancelled search
-            self.machine.round(lane, GRADIENTS, "CANCELLED")
+        if control is None:  # the log has said why
+            self.machine.round(lane, GRADIENTS, "TIMEOUT")
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting
@@ -328,7 +329,7 @@ class Driver:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[STATE]
         if control is None or end.averages_no_state:
             self._cancel(order, lane)
-            self.machine.round(lane, STATE, "CANCELLED", alike=1)
+            self.machine.round(lane, STATE, "TIMEOUT", alike=1)
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting

@@ -378,7 +378,7 @@ def test_joiner_stays_in_an_epoch_that_nobody_ends(peer, dhts, caplog, way):
     ghost.report_local_progress(2, 1000)
     assert eventually(lambda: late.optimizer.tracker.global_progress.samples_accumulated >= 32)
     is_over = way != "has searched"
-    finds_no_group(late.optimizer.grad_averager, lambda epoch: not is_over)
+    finds_no_group(late.optimizer.grad_averager, lambda: not is_over)
     with caplog.at_level(logging.WARNING, "hivemind_c"):
         late.batch()
     is_over = True

@@ -217,7 +217,7 @@ def fails_once(peer, epoch):
 
 def goes_on_alone(peer, epoch):
     """It looks for no group at the end of that epoch."""
-    finds_no_group(peer.optimizer.grad_averager, lambda sought: sought == epoch)
+    finds_no_group(peer.optimizer.grad_averager, lambda: peer.optimizer.local_epoch == epoch)
 
 
 def until_equal(peers, deadline_s=3 * PATIENCE):
