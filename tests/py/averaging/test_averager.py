@@ -674,7 +674,7 @@ def test_state_is_offered_on_demand_as_it_is_then(swarm):
 def test_number_from_the_future_does_not_silence_later_joiners(swarm):
     dhts = swarm(3)
     swarm.averager(dhts[0], [torch.full((1000,), 7.0)])
-    stranger = dhts[1]._node._started()
+    stranger = dhts[1].core
     assert eventually(lambda: stranger.state_want(b"test", 1).exception(10) is None)  # the donor is declared
     for number in (1 << 47, round(1000 * (get_dht_time() + 3600))):
         now = round(1000 * get_dht_time())
