@@ -37,7 +37,7 @@ for i in range(int(sys.argv[1])):
         node.wait_for_peers(1, timeout=60)
         errors = ((11, "no group of 2 formed within 3.5 s"), (12, "the others started without this peer"))
         said = news.News("0.1.0", f"machine {i}", "trainer", get_dht_time(), 600.0, 12, 65536, i, 50.0 + i % 7, 2 + i / 1000, 24, 2, errors)
-        stored = node._started().dht_store(news.key_of("large", node.peer_id).encode(), pack(news.subkey_of(node.peer_id)), news.write_news(said), 600_000)
+        stored = node.core.dht_store(news.key_of("large", node.peer_id).encode(), pack(news.subkey_of(node.peer_id)), news.write_news(said), 600_000)
         assert stored.result(60) > 0
 print(",".join(peers), flush=True)
 sys.stdin.read()

@@ -171,35 +171,35 @@ class Node:
     @property
     def peer_id(self) -> str:
         """The ID of this peer in the text form of libp2p."""
-        return self._started().peer_id
+        return self.core.peer_id
 
     @property
     def addresses(self) -> list[str]:
         """The addresses under which other peers reach this node, the best one first."""
-        return self._started().addresses
+        return self.core.addresses
 
     @property
     def port(self) -> Port:
         """The router's answer about this node's port."""
-        return Port(*self._started().port[:2])
+        return Port(*self.core.port[:2])
 
     @property
     def seen_at(self) -> str:
         """The multiaddr at which an initial peer sees this node's connection. Empty: none has answered yet."""
-        return self._started().port[2]
+        return self.core.port[2]
 
     @property
     def membership(self) -> str:
         """The ID and name of this peer's invitation, or "holder" with the swarm key. Empty: the swarm is open."""
-        return self._started().membership
+        return self.core.membership
 
     def check_admission(self) -> None:
         """Raises HivemindPermissionError if the swarm does not admit this peer, or not any more."""
-        self._started().check_admission()
+        self.core.check_admission()
 
     def peers(self) -> list[Peer]:
         """Returns the peers that are alive."""
-        return [Peer(*peer) for peer in self._started().peers().result()]
+        return [Peer(*peer) for peer in self.core.peers().result()]
 
     def wait_for_peers(self, n: int = 1, timeout: Optional[float] = None) -> list[Peer]:
         """Waits until a number of peers are alive, and returns them.
@@ -208,7 +208,7 @@ class Node:
             n: Number of peers.
             timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
         """
-        future = self._started().wait_for_peers(n)
+        future = self.core.wait_for_peers(n)
         try:
             future.result(timeout)
         except _hivemind_c.HivemindTimeoutError as error:
@@ -228,7 +228,7 @@ class Node:
             timeout: Longest time in seconds. None: no limit.
             wait: False: return a future at once.
         """
-        future = self._started().echo(_peer_id(peer), data, timeout)
+        future = self.core.echo(_peer_id(peer), data, timeout)
         return future.result() if wait else future
 
     def send(self, peer: Union[str, Peer], data, timeout: Optional[float] = None, wait: bool = True):
@@ -240,7 +240,7 @@ class Node:
             timeout: Longest time in seconds. None: no limit.
             wait: False: return a future at once.
         """
-        future = self._started().send(_peer_id(peer), data, timeout)
+        future = self.core.send(_peer_id(peer), data, timeout)
         return future.result() if wait else future
 
     def receive(self, timeout: Optional[float] = None) -> Tuple[str, memoryview]:
@@ -249,7 +249,7 @@ class Node:
         Args:
             timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
         """
-        future = self._started().receive()
+        future = self.core.receive()
         try:
             return future.result(timeout)
         except _hivemind_c.HivemindTimeoutError as late:
@@ -269,7 +269,9 @@ class Node:
         except _hivemind_c.HivemindError as error:
             return f"<hivemind_c.Node: {error}>"
 
-    def _started(self) -> _hivemind_c.Node:
+    @property
+    def core(self) -> _hivemind_c.Node:
+        """The node in C. Raises HivemindError before start()."""
         if self._node is None:
             raise _hivemind_c.HivemindError(
                 "cannot use this node: it has not been started; call start(), or use it in a with block"

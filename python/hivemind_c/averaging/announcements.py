@@ -18,7 +18,7 @@ class Announcements(AveragerBase):
         Args:
             epoch: Number of the epoch, 0 or more.
         """
-        self._running().reached(epoch_number(epoch))
+        self.core.reached(epoch_number(epoch))
 
     def comes(self, epoch: int) -> None:
         """Announces that this peer missed a step and will join at an epoch, where members wait for it for a moment.
@@ -26,7 +26,7 @@ class Announcements(AveragerBase):
         Args:
             epoch: Number of the first epoch that this peer takes part in.
         """
-        self._running().comes(epoch_number(epoch))
+        self.core.comes(epoch_number(epoch))
 
     def awaits(self, epoch: int) -> bool:
         """True if another peer has announced by `comes` that it will join at an epoch.
@@ -34,11 +34,11 @@ class Announcements(AveragerBase):
         Args:
             epoch: Number of the epoch.
         """
-        return self._running().awaits(epoch_number(epoch))
+        return self.core.awaits(epoch_number(epoch))
 
     def step_aside(self) -> None:
         """Asks other peers not to wait for this one until its next step or `reached`."""
-        self._running().step_aside()
+        self.core.step_aside()
 
     def present_setup(self, setup: bytes) -> None:
         """Sets what members of a group must have in common besides their tensors. Other peers are refused.
@@ -49,5 +49,5 @@ class Announcements(AveragerBase):
             setup: Lines of text, at most 2048 bytes. The log names the first line in which a refused peer differs.
         """
         if setup != self._setup and self._averager is not None:
-            self._running().set_setup(setup)
+            self.core.set_setup(setup)
         self._setup = setup

@@ -214,7 +214,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         return (
             isinstance(other, DecentralizedAverager)
             and other is not self
-            and (other._dht, other._prefix) == (self._dht, self._prefix)
+            and (other.dht, other.prefix) == (self._dht, self._prefix)
         )
 
     def wait_until_ready(self, timeout: Optional[float] = None) -> None:
@@ -223,7 +223,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         Args:
             timeout: Accepted without effect.
         """
-        self._running()
+        _ = self.core  # an error, unless the averager runs
 
     def shutdown(self) -> None:
         """Ends unfinished steps within two seconds. No round uses the tensors afterwards. May be called twice."""
@@ -276,7 +276,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
             expected: Number of peers that make a whole group. 0: as many as are known under the prefix.
             epoch: Value that the members must agree on. None: no condition.
         """
-        self._running()
+        _ = self.core  # an error, unless the averager runs
         if wait and require_trigger:
             raise HivemindValueError(
                 "require_trigger needs wait=False: a program that waits here cannot call allow_allreduce()"
@@ -310,6 +310,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
                 )
                 control = StepControl(
                     self,
+                    self._staging,
                     future,
                     weight,
                     now + looking,
@@ -324,7 +325,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
                 raise
             return self._failed(error)
         if watched:
-            control._watch()
+            control.watch()
         return self._wait_for(control) if wait else control
 
     def _wait_for(self, control: StepControl) -> Optional[Gathered]:
@@ -343,17 +344,17 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
 
     def _mended(self) -> _hivemind_c.Averager:
         """The core's averager: a new one, over copies on the host, when a GPU has failed in a round."""
-        averager = self._running()
+        averager = self.core
         if self._tensors.broken():
             with self._starting:
                 bits = averager.bits()
                 averager.close()
                 if not self._ended:
                     self._averager = self._open(bits)
-        return self._running()
+        return self.core
 
     def _open(self, bits: str) -> _hivemind_c.Averager:
-        loans, node = self._tensors.loans, self._node._started()
+        loans, node = self._tensors.loans, self._node.core
         averager = _hivemind_c.Averager(node, self._prefix, loans, bits, self._settings)
         averager.set_setup(self._setup)
         return averager

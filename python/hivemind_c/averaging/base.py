@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import Any, Iterator, List, Optional, Tuple, Union
 
 import _hivemind_c
-from _hivemind_c import Future, HivemindError, HivemindValueError
+from _hivemind_c import HivemindError, HivemindValueError
 
-from hivemind_c.averaging.checks import weight_of
 from hivemind_c.averaging.staging import Staging
 from hivemind_c.averaging.tensors import LentTensors
 from hivemind_c.dht import DHT
@@ -38,29 +37,10 @@ class AveragerBase:
         """True if the averager was started and has not been shut down."""
         return self._averager is not None and not self._ended
 
-    # ---- for the control of a step ----
-
-    def _go(self, step: Future) -> None:
-        with self._staging.turn:
-            if not step.done():  # else what is on the host may be another round's
-                try:
-                    self._tensors.check()
-                except HivemindValueError:
-                    step.cancel()  # the others need not wait for it
-                    raise
-                self._staging.make_ready()
-            self._running().trigger(step)
-
-    def _give_up(self, step: Future) -> None:
-        self._running().give_up(step)
-
-    def _weigh(self, step: Future, weight: float) -> None:
-        self._running().set_weight(step, weight_of(weight, self._auxiliary))
-
     @property
     def is_averaged_in_part(self) -> bool:
         """True if the last step failed and has left some chunks of its average in the tensors."""
-        return self._averager is not None and not self._ended and self._averager.in_part() > 0
+        return self.is_alive() and self.core.in_part() > 0
 
     # ---- the tensors ----
 
@@ -104,7 +84,7 @@ class AveragerBase:
         Args:
             wait: False: return a Future, which is done at once.
         """
-        bits = self._running().bits()
+        bits = self.core.bits()
         return bits if wait else _done(bits)
 
     def set_group_bits(self, group_bits: str, wait: bool = True) -> Optional["concurrent.futures.Future[None]"]:
@@ -114,7 +94,7 @@ class AveragerBase:
             group_bits: Characters 0 and 1.
             wait: False: return a Future, which is done at once.
         """
-        self._running().set_bits(group_bits)
+        self.core.set_bits(group_bits)
         return None if wait else _done(None)
 
     @property
@@ -123,8 +103,8 @@ class AveragerBase:
         return PeerID(self._node.peer_id)
 
     @property
-    def _node(self) -> Node:
-        return self._own_node or self._dht._node
+    def _node(self) -> Union[Node, DHT]:
+        return self._own_node or self._dht
 
     @property
     def dht(self) -> DHT:
@@ -146,7 +126,9 @@ class AveragerBase:
         """True if this peer helps and contributes nothing."""
         return self._auxiliary
 
-    def _running(self) -> _hivemind_c.Averager:
+    @property
+    def core(self) -> _hivemind_c.Averager:
+        """The averager in C. Raises HivemindError before run_in_background(), and after shutdown()."""
         if self._ended:
             raise HivemindError("cannot use this averager: it was shut down")
         if self._averager is None:

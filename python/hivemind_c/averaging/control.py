@@ -13,7 +13,9 @@ from _hivemind_c import Future, HivemindCancelledError, HivemindError, HivemindT
 
 from hivemind_c._log import begin, when_done
 from hivemind_c.averaging.base import AveragerBase
+from hivemind_c.averaging.checks import weight_of
 from hivemind_c.averaging.group_info import GroupInfo
+from hivemind_c.averaging.staging import Staging
 from hivemind_c.dht.values import get_dht_time, unpack
 from hivemind_c.p2p import PeerID
 
@@ -66,6 +68,7 @@ class StepControl:
 
     Args:
         averager: The averager of the step.
+        staging: The copies of that averager's tensors on the host.
         future: Future of the step in C.
         weight: Weight of the tensors in the average, 0 or more.
         scheduled_time: Moment in get_dht_time() at which the round should begin.
@@ -78,6 +81,7 @@ class StepControl:
     def __init__(
         self,
         averager: AveragerBase,
+        staging: Staging,
         future: Future,
         weight: float,
         scheduled_time: float,
@@ -86,7 +90,7 @@ class StepControl:
         allow_retries: bool = True,
         data_for_gather: bytes = b"",
     ):
-        self._averager, self._future = averager, future
+        self._averager, self._staging, self._future = averager, staging, future
         self._weight, self._triggered = weight, triggered
         self.scheduled_time = scheduled_time  #: in get_dht_time()
         self.deadline = deadline  #: likewise; None: none
@@ -104,7 +108,7 @@ class StepControl:
     def allow_allreduce(self) -> None:
         """The values are in the tensors: the round may begin. Needed after require_trigger=True."""
         if not self._triggered:
-            self._averager._go(self._future)
+            self._staging.trigger(self._averager.core, self._future)
             self._triggered = True
 
     @property
@@ -114,13 +118,13 @@ class StepControl:
 
     @weight.setter
     def weight(self, weight: float) -> None:
-        self._averager._weigh(self._future, weight)
+        self._averager.core.set_weight(self._future, weight_of(weight, self._averager.auxiliary))
         self._weight = weight
 
     def give_up(self) -> None:
         """Asks for its end, if it has no group yet."""
         self.is_given_up = True
-        self._averager._give_up(self._future)
+        self._averager.core.give_up(self._future)
 
     def cancel(self) -> bool:
         """Ends the step, and returns once it is over. False if it ended otherwise before."""
@@ -191,9 +195,8 @@ class StepControl:
         if not self._settled.is_set():
             with self._settling:
                 if not self._settled.is_set():
-                    self._averager._staging.over(self._future)
+                    self._lost = self._staging.over(self._future)
                     if self._future.exception() is None:
-                        self._lost = self._averager._tensors.exchanged()
                         self._averager.last_updated = get_dht_time()
                     self._settled.set()
         return True
@@ -284,7 +287,7 @@ class StepControl:
         ):
             raise error
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Settles also when nobody waits for it, in a thread of its own."""
         begin("hivemind_c-step", self.exception)
 

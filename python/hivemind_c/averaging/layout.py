@@ -14,6 +14,7 @@ import msgpack
 from _hivemind_c import CODECS, HivemindValueError
 
 from hivemind_c.averaging.checks import MOST_NORM_RATIO
+from hivemind_c.averaging.tensors import LentTensors
 from hivemind_c.compression import arrays
 
 VERSION = 1
@@ -65,22 +66,23 @@ class RunLayout(NamedTuple):
     averagers: Tuple[AveragerLayout, ...]
 
 
-def layout_of(averager: Any, kind: str, every: int) -> AveragerLayout:
+def layout_of(lent: LentTensors, settings: Dict[str, Any], bits: str, kind: str, every: int) -> AveragerLayout:
     """Returns the layout of an averager with tensors.
 
     Args:
-        averager: A DecentralizedAverager.
+        lent: Its tensors.
+        settings: Its settings, as the core has them.
+        bits: Those of its first group.
         kind: "gradients" or "state".
         every: Epochs from one round to the next.
     """
-    lent, settings = averager._tensors, averager._settings
     tensors = tuple(
         (arrays.FLOATS[arrays.dtype_name(tensor.dtype)], codec, apart, tuple(map(int, tensor.shape)))
         for tensor, (_, codec, _, apart) in zip(lent.tensors, lent.loans)
     )
     kept = {name: settings[name] for name in (*_WHOLE, "weight_max")}
     kept.update({name: settings[name] for name in _LATER if settings[name]})
-    return AveragerLayout(kind, every, averager._arguments["initial_group_bits"], kept, tensors)
+    return AveragerLayout(kind, every, bits, kept, tensors)
 
 
 def pack_layout(layout: RunLayout) -> bytes:

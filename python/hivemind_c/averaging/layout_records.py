@@ -42,7 +42,7 @@ def store(dht: Any, run_id: str, packed: bytes) -> None:
         run_id: Name of the run.
         packed: Result of pack_layout().
     """
-    node, subkey = dht._node._started(), pack(subkey_of(dht.peer_id))
+    node, subkey = dht.core, pack(subkey_of(dht.peer_id))
     node.dht_store(key_of(run_id).encode(), subkey, pack(packed), round(LEASE_S * 1000))
 
 

@@ -1,6 +1,7 @@
-"""Which replica is the swarm's: the members of a group as trainers and hubs hand them to the core.
+"""Which replica is the swarm's: the members of a group as an Optimizer hands them to the core.
 
-The rule is in csrc/core/epoch/lineage.c, and docs/design/lineage.md explains it.
+The rule is in csrc/core/epoch/lineage.c, and docs/design/lineage.md explains it. A hub's members stay in C
+(csrc/core/epoch/driver.c).
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _ask_and_load(sharing: StateSharing, timeout: Optional[float], **limits: Any
     """None: no peer gives a state on demand."""
     number, until = _clock(), time.monotonic() + (MAKING_S if timeout is None else min(MAKING_S, timeout))
     while (left := until - time.monotonic()) > 0:
-        future = sharing._node.state_want(sharing._key, number)
+        future = sharing.want(number)
         try:
             number = future.result(left)
         except HivemindError as error:

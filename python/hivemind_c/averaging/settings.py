@@ -7,6 +7,7 @@ from typing import Any, Dict, Optional, Sequence
 
 from hivemind_c.averaging.base import AveragerBase
 from hivemind_c.averaging.control import AveragingMode
+from hivemind_c.averaging.layout import AveragerLayout, layout_of
 from hivemind_c.compression import arrays
 
 
@@ -14,6 +15,7 @@ class AveragerSettings(AveragerBase):
     """The part of DecentralizedAverager that shows the options it was made with."""
 
     _arguments: Dict[str, Any]
+    _settings: Dict[str, Any]  # as the core has them
 
     @property
     def mode(self) -> AveragingMode:
@@ -68,6 +70,15 @@ class AveragerSettings(AveragerBase):
                 "norm_ratio_max",
             )
         }
+
+    def layout(self, kind: str, every: int) -> AveragerLayout:
+        """Returns what a hub must know to take part in the rounds of this averager.
+
+        Args:
+            kind: "gradients" or "state".
+            every: Epochs from one round to the next.
+        """
+        return layout_of(self._tensors, self._settings, self._arguments["initial_group_bits"], kind, every)
 
     @property
     def tensor_infos(self) -> Sequence[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any, Optional, Protocol
 
-from _hivemind_c import Future, HivemindError
+import _hivemind_c
+from _hivemind_c import Future, HivemindError, HivemindValueError
 
 from hivemind_c.averaging.tensors import LentTensors
 
@@ -55,6 +56,18 @@ class Staging:
         self._latest = control if staged else None
         return staged
 
+    def trigger(self, core: _hivemind_c.Averager, step: Future) -> None:
+        """The values are in the tensors: the round of a step may begin. HivemindValueError: they are others by now."""
+        with self.turn:
+            if not step.done():  # else what is on the host may be another round's
+                try:
+                    self._tensors.check()
+                except HivemindValueError:
+                    step.cancel()  # the others need not wait for it
+                    raise
+                self.make_ready()
+            core.trigger(step)
+
     def entered(self, core: Any) -> None:
         """The program has the lock: what it sees are the averages, if a round is over."""
         self._under_way(core)
@@ -66,14 +79,14 @@ class Staging:
                 self._tensors.to_host()
         self._tensors.ready()
 
-    def over(self, step: Any) -> None:
-        """Copies the averages back, once for each step."""
-        latest = self._latest
-        if latest is None or not latest.is_of(step):
-            return
-        if step.exception() is None:
-            self._tensors.from_host()
-        self._latest = None
+    def over(self, step: Future) -> Optional[HivemindValueError]:
+        """Copies the averages of a step back, once for each. An error: they have not reached the program's tensors."""
+        is_well, latest = step.exception() is None, self._latest
+        if latest is not None and latest.is_of(step):
+            if is_well:
+                self._tensors.from_host()
+            self._latest = None
+        return self._tensors.exchanged() if is_well else None
 
     def _under_way(self, core: Any) -> bool:
         """Whether the core has a step; one that is over has been copied back when this returns."""

@@ -10,12 +10,12 @@ import math
 import time
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from _hivemind_c import CODECS, Future, HivemindError, HivemindValueError
+from _hivemind_c import CODECS, Future, HivemindError, HivemindLookupError, HivemindValueError
 
 from hivemind_c.averaging.image import Image
 from hivemind_c.compression.adaptive import AdaptiveCompressionBase
 from hivemind_c.compression.base import CompressionBase, CompressionInfo
-from hivemind_c.compression.codecs import NoCompression
+from hivemind_c.compression.codecs import NoCompression, _Codec
 from hivemind_c.dht.values import _pack, _unpack
 
 logger = logging.getLogger("hivemind_c.averaging")
@@ -53,7 +53,7 @@ class StateSharing:
     ):
         if not declare_period > 0:
             raise ValueError(f"declare_period must be more than 0 seconds, not {declare_period!r}")
-        self._node = getattr(node, "_node", node)._started() if not hasattr(node, "_started") else node._started()
+        self._node = node.core
         self.prefix, self.compression = prefix, compression
         self._key, self._declare_ms, self._priority = (
             prefix.encode(),
@@ -162,7 +162,7 @@ class StateSharing:
             at_once: Also break off downloads under way.
         """
         error = self._node.state_withdraw(self._key, at_once).exception()
-        if error is not None and error.status != "NOT_FOUND":
+        if error is not None and not isinstance(error, HivemindLookupError):
             raise error
 
     @property
@@ -176,7 +176,7 @@ class StateSharing:
             raise ValueError(f"a priority must be a finite number, not {value!r}")
         self._priority = float(value)
         error = self._node.state_priority(self._key, self._priority).exception()
-        if error is not None and error.status != "NOT_FOUND":
+        if error is not None and not isinstance(error, HivemindLookupError):
             raise error
 
     def load(
@@ -248,6 +248,14 @@ class StateSharing:
             _compare(schema, like)
         return state
 
+    def want(self, number: int) -> Future:
+        """Asks donors that share on demand to make an offer. Returns a future of the number under which they do.
+
+        Args:
+            number: The number to offer under, if none of them offers under another one.
+        """
+        return self._node.state_want(self._key, number)
+
     def look(self, timeout: Optional[float] = None, *, epoch_least: int = 0) -> int:
         """Returns the epoch of the state that load() would download, and downloads nothing. It searches once.
 
@@ -296,13 +304,12 @@ def _buffer(tensor: Any) -> Any:
 def _codec(compression: Any, info: CompressionInfo, dtype: str) -> int:
     while isinstance(compression, AdaptiveCompressionBase):
         compression = compression.choose_compression(info)
-    name = getattr(compression, "_flat", None) or getattr(compression, "_name", None)
-    if name not in CODECS:
+    if not isinstance(compression, _Codec):
         raise HivemindValueError(
             f"cannot share a state with {type(compression).__name__}: use a compression of hivemind_c, or "
             "NoCompression()"
         )
-    return CODECS.index(name) if dtype in _FLOATS else 0
+    return CODECS.index(compression.flat_codec_name or compression.codec_name) if dtype in _FLOATS else 0
 
 
 def _read(packed: bytes, n: int) -> Tuple[List[Tuple[str, Tuple[int, ...]]], Any]:

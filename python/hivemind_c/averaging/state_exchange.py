@@ -187,7 +187,7 @@ class StateExchange(AveragerBase):
         self._shared().priority = value
 
     def _shared(self) -> StateSharing:
-        self._running()
+        _ = self.core  # an error, unless the averager runs
         if self._sharing is None:
             self._sharing = StateSharing(
                 self._node, self.prefix, compression=self._state_compression, declare_period=self._declare_state_period
@@ -197,7 +197,7 @@ class StateExchange(AveragerBase):
     def _answer_joiners(self) -> None:
         """From now on, where the class leaves it to this one."""
         if self.shares_on_demand and self._answers is None:
-            self._answers = OnDemandDonor(self._node._started(), self.prefix, self)
+            self._answers = OnDemandDonor(self._node.core, self.prefix, self)
 
     def _end_answers(self) -> None:
         """Gives no state on demand any more. An offer that was made for a joiner stays until another one."""

@@ -29,7 +29,7 @@ def codec_of(compression: Any, info: CompressionInfo) -> int:
             f"{type(chosen).__name__} cannot be used for averaging: rounds run without Python; choose one of {names}, "
             "or an adaptive compression made of them"
         )
-    return _hivemind_c.CODECS.index(chosen._name)
+    return _hivemind_c.CODECS.index(chosen.codec_name)
 
 
 def _hold(tensor: Any) -> Any:
@@ -109,7 +109,7 @@ class LentTensors:
     @property
     def as_they_are(self) -> bool:
         """Whether all values travel uncompressed."""
-        return all(_hivemind_c.CODECS[codec] == NoCompression._name for codec in self._codecs)
+        return all(_hivemind_c.CODECS[codec] == NoCompression.codec_name for codec in self._codecs)
 
     def _lend_all(self) -> None:
         self._by = [self._transfers(tensor) for tensor in self.tensors]

@@ -62,7 +62,7 @@ def deny(options: argparse.Namespace) -> None:
     with Node(client_mode=True, initial_peers=peers, swarm_key=path, log_level="error") as node:
         node.wait_for_peers(1, timeout=WAIT_S)
         deadline = time.monotonic() + WAIT_S
-        while not (told := node._started().denials()[1]) and time.monotonic() < deadline:
+        while not (told := node.core.denials()[1]) and time.monotonic() < deadline:
             time.sleep(0.05)
     if not told:
         raise HivemindTimeoutError(f"no peer has taken the list within {WAIT_S:g} s; run the command again")

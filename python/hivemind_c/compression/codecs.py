@@ -23,8 +23,8 @@ from hivemind_c.compression.base import (
 class _Codec(CompressionBase):
     """One codec of the C core."""
 
-    _name: str  #: in _hivemind_c.CODECS
-    _flat: str = ""  #: codec of values whose rows are not known, as those of a state; "": the same
+    codec_name: str  #: in _hivemind_c.CODECS
+    flat_codec_name: str = ""  #: codec of values whose rows are not known, as those of a state; "": the same
     _reads: Tuple[str, ...] = ()  #: other codecs whose chunks it reads
     _bits: Optional[float] = None  #: for each element, scales included; None: as many as it has
 
@@ -38,14 +38,14 @@ class _Codec(CompressionBase):
     ) -> SerializedTensor:
         """``residual``: float32, as many elements as the tensor, contiguous; what earlier calls lost is added from it,
         and what this one loses is left in it."""
-        at_home = cuda.compressed(self._name, tensor) if residual is None else None
+        at_home = cuda.compressed(self.codec_name, tensor) if residual is None else None
         if at_home is not None:
             return self._serialized(tensor, arrays.dtype_name(tensor.dtype), at_home)
         numbers, dtype = arrays.flat(tensor)
         if dtype not in arrays.FLOATS:
             numbers = self._plain(numbers, dtype)
         width = arrays.row_width(tensor.shape)
-        chunk = _hivemind_c.codec_encode(_hivemind_c.CODECS.index(self._name), numbers, residual, width)
+        chunk = _hivemind_c.codec_encode(_hivemind_c.CODECS.index(self.codec_name), numbers, residual, width)
         return self._serialized(tensor, dtype, chunk)
 
     def extract(self, serialized_tensor: SerializedTensor) -> Any:
@@ -90,7 +90,7 @@ class _Codec(CompressionBase):
     def _expect(self, chunk: bytes, dtype: str, count: int) -> None:
         """Before anything is allocated: the chunk is of this codec, and large enough for what it is said to hold."""
         codec, *found = _hivemind_c.codec_peek(chunk)
-        if _hivemind_c.CODECS[codec] not in (self._name, *self._reads) or found != [arrays.FLOATS[dtype], count]:
+        if _hivemind_c.CODECS[codec] not in (self.codec_name, *self._reads) or found != [arrays.FLOATS[dtype], count]:
             raise HivemindValueError(
                 "these bytes contradict themselves: the chunk holds another codec, dtype or number of elements than "
                 "its header"
@@ -100,7 +100,7 @@ class _Codec(CompressionBase):
 class NoCompression(_Codec):
     """The tensor as it is, to the bit; any dtype."""
 
-    compression_type, _name = CompressionType.NONE, "none"
+    compression_type, codec_name = CompressionType.NONE, "none"
 
     def _plain(self, numbers: Any, dtype: str) -> Any:
         if dtype not in arrays.PLAIN:
@@ -111,7 +111,7 @@ class NoCompression(_Codec):
 class Float16Compression(_Codec):
     """16 bits: float16, what is beyond its range limited to +-65504."""
 
-    compression_type, _name, _bits = CompressionType.FLOAT16, "float16", 16
+    compression_type, codec_name, _bits = CompressionType.FLOAT16, "float16", 16
 
 
 class ScaledFloat16Compression(_Codec):
@@ -120,8 +120,8 @@ class ScaledFloat16Compression(_Codec):
     Mean and deviation take 64 bits for each row.
     """
 
-    compression_type, _name, _bits = CompressionType.MEANSTD_16BIT, "scaled_rows", 16
-    _flat, _reads = "scaled_float16", ("scaled_float16",)
+    compression_type, codec_name, _bits = CompressionType.MEANSTD_16BIT, "scaled_rows", 16
+    flat_codec_name, _reads = "scaled_float16", ("scaled_float16",)
 
     def estimate_compression_ratio(self, info: CompressionInfo) -> float:
         """Returns the compressed size divided by the size, scales included.
@@ -135,37 +135,37 @@ class ScaledFloat16Compression(_Codec):
 class BFloat16Compression(_Codec):
     """16 bits: the range of float32, with 8 bits of precision."""
 
-    compression_type, _name, _bits = CompressionType.BFLOAT16, "bfloat16", 16
+    compression_type, codec_name, _bits = CompressionType.BFLOAT16, "bfloat16", 16
 
 
 class Uniform8BitQuantization(_Codec):
     """8 bits: equal steps over six standard deviations around the mean."""
 
-    compression_type, _name, _bits = CompressionType.UNIFORM_8BIT, "uniform8", 8
+    compression_type, codec_name, _bits = CompressionType.UNIFORM_8BIT, "uniform8", 8
 
 
 class Quantile8BitQuantization(_Codec):
     """8 bits: a code book that follows the tensor's own distribution."""
 
-    compression_type, _name, _bits = CompressionType.QUANTILE_8BIT, "quantile8", 8
+    compression_type, codec_name, _bits = CompressionType.QUANTILE_8BIT, "quantile8", 8
 
 
 class BlockwiseQuantization(_Codec):
     """8 bits: blocks of 4,096 by their largest magnitude, in steps that are finer near zero."""
 
-    compression_type, _name, _bits = CompressionType.BLOCKWISE_8BIT, "blockwise8", 8 + 32 / 4096
+    compression_type, codec_name, _bits = CompressionType.BLOCKWISE_8BIT, "blockwise8", 8 + 32 / 4096
 
 
 class Linear8BitQuantization(_Codec):
     """8.25 bits: blocks of 64, in equal steps. With ErrorFeedback, what one round loses the next one sends."""
 
-    compression_type, _name, _bits = CompressionType.LINEAR_8BIT, "linear8", 8.25
+    compression_type, codec_name, _bits = CompressionType.LINEAR_8BIT, "linear8", 8.25
 
 
 class Linear4BitQuantization(_Codec):
     """4.25 bits: blocks of 64, in 16 equal steps. For use with ErrorFeedback."""
 
-    compression_type, _name, _bits = CompressionType.LINEAR_4BIT, "linear4", 4.25
+    compression_type, codec_name, _bits = CompressionType.LINEAR_4BIT, "linear4", 4.25
 
 
 BUILT_IN = (

@@ -10,6 +10,7 @@ import time
 from functools import cached_property
 from typing import Any, Awaitable, Callable, Iterable, Optional, Tuple, TypeVar, Union
 
+import _hivemind_c
 from _hivemind_c import Future, HivemindConnectionError, HivemindError, HivemindLookupError, HivemindTimeoutError
 
 from hivemind_c import _invitation
@@ -277,10 +278,15 @@ class DHT:
         """
         return [Multiaddr(address) for address in self._node.addresses]
 
+    @property
+    def core(self) -> _hivemind_c.Node:
+        """The node in C. Raises HivemindError before run_in_background()."""
+        return self._node.core
+
     @cached_property
     def proof(self) -> bytes:
         """The proof that this peer is a member of its closed swarm, which is no secret. Empty: the swarm is open."""
-        return self._node._started().proof()
+        return self.core.proof()
 
     def client_node(self) -> Node:
         """Returns a new node that only dials out and joins the swarm through this one."""
@@ -317,7 +323,7 @@ class DHT:
         They are live peers, contacts, records kept and their bytes, own records that it renews (published), calls made,
         questions asked in them, and bytes of memory in use (memory).
         """
-        return self._node._started().dht_look().result()
+        return self.core.dht_look().result()
 
     # ---- store and get ----
 
@@ -351,7 +357,7 @@ class DHT:
         if left <= 0:
             logger.debug("the value of %r was not stored: its expiration_time is %.3g s in the past", key, -left / 1000)
             return DHTFuture.of(False) if return_future else False
-        future = self._node._started().dht_store(key_, subkey_, packed, left)
+        future = self.core.dht_store(key_, subkey_, packed, left)
         reply = DHTFuture(future, lambda future, timeout: self._stored(future, timeout, key))
         return reply if return_future else _wait(reply)
 
@@ -371,7 +377,7 @@ class DHT:
         """
         options_of.check_effort("get", effort, ("key", "latest", "return_future"))
         latest = bool(latest or effort.get("sufficient_expiration_time"))
-        future = self._node._started().dht_get(key_bytes(key), latest)
+        future = self.core.dht_get(key_bytes(key), latest)
         reply = DHTFuture(future, lambda future, timeout: self._got(future, timeout, key))
         return reply if return_future else _wait(reply)
 
@@ -435,7 +441,7 @@ class DHT:
             coro: An async function of (dht, node), where node is a DHTNode.
             return_future: Return a concurrent.futures.Future at once instead of the result.
         """
-        self._node._started()
+        _ = self.core  # an error, unless the node was started
         future = self._runner.run(_as_coroutine(coro, self))
         if return_future:
             return future

@@ -55,7 +55,7 @@ def main() -> int:
             same = all(torch.equal(one.cpu(), other) for one, other in zip(there, here))
             different += not same
             size = sum(tensor.numel() * tensor.element_size() for tensor in here)
-            row = {"row": "rounds of two peers over loopback", "codec": codec._name, "MB": round(size / 1e6, 1)}
+            row = {"row": "rounds of two peers over loopback", "codec": codec.codec_name, "MB": round(size / 1e6, 1)}
             print(json.dumps({**row, "seconds": round(min(took), 3), "same bits": same}), flush=True)
     finally:
         second.shutdown()

@@ -66,7 +66,7 @@ class Presence:
         self._told += 1
         self._times.append(news.time)
         subkey = pack(subkey_of(self._dht.peer_id))
-        node, lease_ms = self._dht._node._started(), math.ceil(LEASE_S * 1000)
+        node, lease_ms = self._dht.core, math.ceil(LEASE_S * 1000)
         return node.dht_store(self._key.encode(), subkey, write_news(news), lease_ms)
 
     def _look_for_a_twin(self) -> None:

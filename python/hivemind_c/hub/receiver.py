@@ -41,7 +41,7 @@ class Receiver:
         """
         while not ended.wait(LOOK_S):
             try:
-                trainers, keeper, node = self._trainers(), self._keeper, self._dht._node._started()
+                trainers, keeper, node = self._trainers(), self._keeper, self._dht.core
                 figures = tuple((peer, role == "client", epoch) for peer, role, epoch in trainers)
                 told = keeper.least, keeper.every, keeper.size_max, keeper.has_room
                 node.gift_follow(self._key, figures, *told).result()
@@ -61,7 +61,7 @@ class Receiver:
         """
         while not ended.is_set():
             try:
-                node = self._dht._node._started()
+                node = self._dht.core
                 taking = node.gift_take(self._key, self._keeper.size_max)
                 self._take(node, *taking.result())
             except HivemindError as error:

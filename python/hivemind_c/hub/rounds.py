@@ -114,7 +114,7 @@ class Rounds:
         logger.info("%s: averaging %s for peers that nobody can dial", self._run_id, kinds)
 
     def _begin(self, layout: RunLayout, target: int) -> None:
-        node = self._dht._node._started()
+        node = self._dht.core
         for one in layout.averagers:
             self._averagers[one.kind] = self._averager(node, one)
         every = [one.every for one in layout.averagers if one.kind == "state"]

@@ -48,7 +48,7 @@ class HubRun:
         self._presence = Presence(dht, run_id)
         files = None if options.folder is None else Checkpoints(options.folder, run_id, options.keep)
         self.rounds = Rounds(dht, run_id, options.budget.averaging, options.bandwidth)
-        node, budget = dht._node._started(), options.budget
+        node, budget = dht.core, options.budget
         self.keeper = Keeper(node, run_id, budget.state, options.every, files, self.rounds.training)
         self._receiver = Receiver(dht, run_id, self.keeper)
         self._latest: Optional[Snapshot] = None

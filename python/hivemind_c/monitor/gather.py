@@ -177,7 +177,7 @@ class Gatherer:
         """In a closed swarm: with the invitation that each peer proves. A proof is checked once."""
         if not any(news.proof for _, news, _ in heard):
             return tuple(peers)
-        node, before = self._dht._node._started(), self._memberships
+        node, before = self._dht.core, self._memberships
         proofs = {peer: news.proof for peer, news, _ in heard}
         self._memberships = {
             one: before[one] if one in before else node.proved(one[1], one[0]) for one in proofs.items()

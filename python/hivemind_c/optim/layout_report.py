@@ -7,7 +7,7 @@ import time
 from _hivemind_c import HivemindError
 
 from hivemind_c.averaging import layout_records
-from hivemind_c.averaging.layout import RunLayout, layout_of, pack_layout
+from hivemind_c.averaging.layout import RunLayout, pack_layout
 from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -43,7 +43,7 @@ class LayoutReport:
 
 def _layout(optimizer: RunPeer) -> RunLayout:
     gradients, state = optimizer.grad_averager, optimizer.state_averager
-    averagers = [layout_of(state, "state", optimizer.average_state_every)]
+    averagers = [state.layout("state", optimizer.average_state_every)]
     if gradients is not None and gradients.averages_once:
-        averagers.insert(0, layout_of(gradients, "gradients", 1))
+        averagers.insert(0, gradients.layout("gradients", 1))
     return RunLayout(optimizer.matchmaking_time, optimizer.averaging_timeout, tuple(averagers))

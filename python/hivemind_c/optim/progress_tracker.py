@@ -204,7 +204,7 @@ class ProgressTracker:
         """
         if self._progress is None:
             self._progress = _hivemind_c.Progress(
-                self.dht._node._started(), self.prefix, self.target_batch_size, **self._options
+                self.dht.core, self.prefix, self.target_batch_size, **self._options
             )
 
     start = run_in_background

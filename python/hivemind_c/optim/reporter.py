@@ -161,7 +161,7 @@ class Reporter:
     def _store(self, optimizer: EpochWork, news: News) -> Any:
         dht, run_id = optimizer.dht, optimizer.run_id
         key, subkey = key_of(run_id, dht.peer_id).encode(), pack(subkey_of(dht.peer_id))
-        return dht._node._started().dht_store(key, subkey, write_news(news), math.ceil(news.lease * 1000))
+        return dht.core.dht_store(key, subkey, write_news(news), math.ceil(news.lease * 1000))
 
     def news(self, lease: float) -> News:
         """Returns the record as it is now.

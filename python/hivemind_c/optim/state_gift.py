@@ -34,7 +34,7 @@ class StateGift:
     def look(self) -> None:
         """Begins to wait for a hub's request. Waits for nothing itself."""
         if self._asked is None or self._asked.done() and self._asked.exception(0) is not None:
-            self._asked = self._dht._node._started().gift_wait(self._key)
+            self._asked = self._dht.core.gift_wait(self._key)
 
     def meet(self, hubs: List[str], ticket: bytes, epoch: int) -> None:
         """Has the state of a swarm epoch given to hubs that expect it, because peers of their group lack it.
@@ -68,7 +68,7 @@ class StateGift:
         """
         meeting, self._meeting = self._meeting, None
         expected = (tuple(meeting.hubs), meeting.ticket) if meeting is not None else ()
-        averager.give_state(self._dht._node._started(), epoch, made, *expected)
+        averager.give_state(self._dht.core, epoch, made, *expected)
         if meeting is None:
             self._asked = None
             self.look()

@@ -97,7 +97,7 @@ def test_lock_holder_after_a_round_sees_the_averages(pair):
 def test_averages_are_seen_before_they_are_copied_back(pair, monkeypatch):
     averagers = pair("late")
     monkeypatch.setattr(
-        "hivemind_c.averaging.control.StepControl._watch", lambda control: None
+        "hivemind_c.averaging.control.StepControl.watch", lambda control: None
     )  # its thread has not come yet
     for control in begin(averagers):
         over(control)

@@ -125,14 +125,14 @@ def test_look_passes_over_a_state_that_load_refused(pair):
     StateSharing(donor, "refused").offer(13, model())
     assert looker.look(30) == 13
     with pytest.raises(HivemindError):
-        joiner._started().state_look(b"refused", 30, 0, b"no digest").result()
+        joiner.core.state_look(b"refused", 30, 0, b"no digest").result()
 
 
 def test_empty_tensor_of_a_vast_shape_is_refused(pair):
     """torch cannot make it: the product of its sizes does not fit into 64 bits."""
     donor, joiner = pair
     said = {"version": 1, "tensors": [["float32", [0, 1 << 47, 1 << 47]]], "metadata": None}
-    donor._started().state_offer(b"vast", 1, _pack(said, 0), ((b"", 0, 1, False),)).result()
+    donor.core.state_offer(b"vast", 1, _pack(said, 0), ((b"", 0, 1, False),)).result()
     with pytest.raises(HivemindValueError, match="a shape that no tensor has"):
         StateSharing(joiner, "vast").load(30)
 
@@ -192,7 +192,7 @@ def test_memory_that_changes_while_it_is_borrowed_reaches_nobody(pair):
 
 
 def test_memory_is_borrowed_until_a_newer_offer_replaces_it(pair):
-    node = pair[0]._started()
+    node = pair[0].core
     first, second = bytearray(100000), bytearray(5)
 
     def is_free(buffer):
@@ -260,7 +260,7 @@ def test_invalid_offer_is_an_error_at_once(pair):
 
 def test_a_stranger_with_metadata_of_his_own_is_refused(pair):
     donor, joiner = pair
-    node = donor._started()
+    node = donor.core
     for packed in (b"", b"\xc1", b"\x80", b"\x93\x01\x02\x03"):
         node.state_offer(b"run", 1, packed, ((b"abcd", 0, 0),)).result()
         with pytest.raises(HivemindValueError, match="not written by this version"):

@@ -240,11 +240,11 @@ def test_compress_goes_by_the_kernels_where_they_are(stand_in, monkeypatch):
     for codec in codecs.BUILT_IN:
         serialized = codec().compress(tensor)
         assert (
-            serialized.buffer == on_the_cpu(codec._name, tensor.detach())
+            serialized.buffer == on_the_cpu(codec.codec_name, tensor.detach())
             and serialized.size == (50, 100)
             and serialized.requires_grad
         )
-    assert seen == [codec._name for codec in codecs.BUILT_IN]
+    assert seen == [codec.codec_name for codec in codecs.BUILT_IN]
 
 
 def test_rows_come_back_from_the_device_as_from_the_cpu(stand_in):

@@ -257,9 +257,9 @@ def test_tuples_within_tuples_without_end_are_refused():
 def test_a_strangers_bytes_are_left_out(pair, caplog):
     first, second = pair
     assert first.store("key", 1, soon(), subkey="good")
-    first._node._started().dht_store(b"key", pack("bad"), b"\xc1", 60000).result()
-    first._node._started().dht_store(b"key", b"\xc1", pack(2), 60000).result()
-    first._node._started().dht_store(b"only bad", None, b"\xc1", 60000).result()
+    first.core.dht_store(b"key", pack("bad"), b"\xc1", 60000).result()
+    first.core.dht_store(b"key", b"\xc1", pack(2), 60000).result()
+    first.core.dht_store(b"only bad", None, b"\xc1", 60000).result()
     assert list(second.get("key", latest=True).value) == ["good"]
     assert second.get("only bad") is None
     assert "ignoring a record of" in caplog.text
@@ -557,7 +557,7 @@ def test_validators_sign_validate_and_strip(pair, caplog):
     first, second = pair
     first.add_validators([Sealed(b"<inner>", 2), Sealed(b"<outer>", 1)])
     assert first.store("key", 1, soon(), subkey="good") and first.get("key").value["good"].value == 1
-    assert second._node._started().dht_get(b"key").result()[0][1] == b"\x01<inner><outer>"
+    assert second.core.dht_get(b"key").result()[0][1] == b"\x01<inner><outer>"
     assert second.store("key", 2, soon(), subkey="bare")
     assert list(first.get("key", latest=True).value) == ["good"]
     assert "Sealed does not accept" in caplog.text

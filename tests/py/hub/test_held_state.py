@@ -24,7 +24,7 @@ def state(epoch, setup=SETUP, size=20):
 @pytest.fixture
 def offer(dhts):
     """offer(index, image) offers a state at a node of the DHT; all end with the test."""
-    nodes = [dht._node._started() for dht in dhts]
+    nodes = [dht.core for dht in dhts]
 
     def start(index, image):
         parts = tuple((part, *kind) for part, kind in zip(image.parts, image.kinds))
@@ -39,7 +39,7 @@ def offer(dhts):
 def keeper(dhts, tmp_path):
     """A keeper whose trainers are at keeper.now. It has two checkpoints at most."""
     made = Keeper(
-        dhts[1]._node._started(), "held", 1000, 1, Checkpoints(tmp_path, "held", 2), lambda: made.now
+        dhts[1].core, "held", 1000, 1, Checkpoints(tmp_path, "held", 2), lambda: made.now
     )
     made.now = None
     return made

@@ -24,7 +24,7 @@ LINEAGE = bytes(range(16))
 @pytest.fixture
 def keeper(dhts):
     """keeper(...) makes one of the run "run", whose trainers are in epoch 10, on a node of its own."""
-    node, now = dhts[1]._node._started(), Training(10, b"")
+    node, now = dhts[1].core, Training(10, b"")
     return lambda size_max=1 << 30, every=1, kept=None: Keeper(node, "run", size_max, every, kept, lambda: now)
 
 
@@ -34,7 +34,7 @@ def sharing(dhts):
     made = StateSharing(dhts[0], "run_state_averager", declare_period=1)
     yield made
     made.withdraw(at_once=True)
-    dhts[1]._node._started().state_withdraw(b"run_state_averager", True).exception()
+    dhts[1].core.state_withdraw(b"run_state_averager", True).exception()
 
 
 def look(keeper):

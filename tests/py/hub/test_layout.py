@@ -9,7 +9,7 @@ import torch
 
 from hivemind_c import DecentralizedAverager, Float16Compression, HivemindValueError
 from hivemind_c.averaging import layout_records
-from hivemind_c.averaging.layout import PACKED_MAX, RunLayout, layout_of, pack_layout, read_layout
+from hivemind_c.averaging.layout import PACKED_MAX, RunLayout, pack_layout, read_layout
 from hivemind_c.dht.news import subkey_of
 from hivemind_c.dht.values import get_dht_time, pack
 
@@ -25,7 +25,7 @@ def averager_of(node, value, **options):
 @pytest.fixture
 def layout(dht):
     with averager_of(dht(), 0.0, part_size_bytes=1 << 17, weight_max=9.0) as averager:
-        return RunLayout(5.0, 30.0, (layout_of(averager, "gradients", 1),))
+        return RunLayout(5.0, 30.0, (averager.layout("gradients", 1),))
 
 
 def test_layout_comes_through_as_it_was_packed(layout):
@@ -37,7 +37,7 @@ def test_layout_comes_through_as_it_was_packed(layout):
 def test_layout_names_a_limit_of_norms_only_if_there_is_one(dht, layout):
     assert "norm_ratio" not in layout.averagers[0].settings, "an older hub reads such a layout"
     with averager_of(dht(), 0.0, norm_ratio_max=20) as averager:
-        limited = RunLayout(5.0, 30.0, (layout_of(averager, "gradients", 1),))
+        limited = RunLayout(5.0, 30.0, (averager.layout("gradients", 1),))
     (one,) = read_layout(pack_layout(limited)).averagers
     assert one.settings["norm_ratio"] == 20
     one.settings["norm_ratio"] = -1.0
@@ -51,7 +51,7 @@ def test_peer_with_a_layout_averages_for_clients(dht, layout):
     averagers = [averager_of(node, float(i), part_size_bytes=1 << 17, weight_max=9.0) for i, node in enumerate(nodes)]
     (one,) = read_layout(pack_layout(layout)).averagers
     settings = {**one.settings, "auxiliary": 1, "apart": 0}
-    helper = _hivemind_c.Averager(hub._node._started(), "laid_grad_averager", one.loans(), "", settings)
+    helper = _hivemind_c.Averager(hub.core, "laid_grad_averager", one.loans(), "", settings)
     helping = helper.step(pack(None), b"", 0.0, 20.0, 40.0, 3, False, True)
     steps = [averager.step(timeout=40, wait=False, expected=3) for averager in averagers]
     assert len(helping.result(40)[0]) == 3 and all(len(step.result(40)) == 3 for step in steps)
@@ -68,7 +68,7 @@ WRONG = [(1, (2,)), ((9, (2,)), 0), ((1, (-1,)), 0), ((1, (1 << 62, 1 << 62)), 0
 @pytest.mark.parametrize("wrong", WRONG)
 def test_core_refuses_a_layout_out_of_bounds(dht, wrong):
     with pytest.raises((ValueError, TypeError)):
-        _hivemind_c.Averager(dht()._node._started(), "laid", [(*wrong, None, False)], "", {"auxiliary": 1})
+        _hivemind_c.Averager(dht().core, "laid", [(*wrong, None, False)], "", {"auxiliary": 1})
 
 
 CHANGES = [

@@ -69,7 +69,7 @@ def test_record_is_stored_when_the_look_fails():
     dht = SimpleNamespace(
         peer_id="12D3KooW",
         get=lambda *_, **__: SimpleNamespace(result=late),
-        _node=SimpleNamespace(_started=lambda: node),
+        core=node,
         proof=b"",
     )
     tell_in_turns(Presence(dht, RUN))

@@ -22,7 +22,7 @@ def key(tmp_path, monkeypatch):
 def tell(dht, proof):
     said = news.News("1", "pc", "trainer", get_dht_time(), 60.0, 1, 64, 1, 1.0, None, 0, 0, (), proof=proof)
     where, subkey = news.key_of("r", dht.peer_id).encode(), pack(news.subkey_of(dht.peer_id))
-    dht._node._started().dht_store(where, subkey, news.write_news(said), 60000).result(60)
+    dht.core.dht_store(where, subkey, news.write_news(said), 60000).result(60)
 
 
 def test_monitor_shows_the_invitation_that_a_peer_proves(key):

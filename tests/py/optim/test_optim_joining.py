@@ -475,7 +475,7 @@ def test_state_too_large_for_the_core_is_offered_once(peer, dhts, caplog):
     def offer(made, epoch, wait=True, lineage=None):
         tries.append(epoch)
         parts = ((b"", 0, 0, False),) * 20_000  # more than a state may have
-        dhts[0]._node._started().state_offer(b"large", epoch, b"", parts, 0.0, 1000).result()
+        dhts[0].core.state_offer(b"large", epoch, b"", parts, 0.0, 1000).result()
 
     averager.offer_state = offer
     one.train(1)

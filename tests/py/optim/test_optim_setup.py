@@ -256,7 +256,7 @@ def test_joiner_with_an_equal_peer_trains_despite_liars(swarm, dhts, caplog):
 def publish(dht, run_id, packed, joined=0.0):
     """The record of a peer that says this of itself."""
     said = news.News("1", "liar", "trainer", 1.0, 60.0, 3, 32, 5, 1.0, None, 0, 0, (), setup=packed, joined=joined)
-    stored = dht._node._started().dht_store(
+    stored = dht.core.dht_store(
         news.key_of(run_id, dht.peer_id).encode(),
         msgpack.packb(news.subkey_of(dht.peer_id)),
         news.write_news(said),

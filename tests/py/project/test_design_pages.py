@@ -227,9 +227,9 @@ def coders(code):
 def numbers_in_tensors():
     """{codec: CompressionType} of the built-in compressions."""
     for one in BUILT_IN:
-        yield one._name, int(one.compression_type)
-        if one._flat:
-            yield one._flat, int(one.compression_type)
+        yield one.codec_name, int(one.compression_type)
+        if one.flat_codec_name:
+            yield one.flat_codec_name, int(one.compression_type)
 
 
 def test_codecs_of_the_page_are_the_codes(code):
