@@ -39,10 +39,26 @@ int pretender_rests(const pretender *p) {
          !p->n_works[HV_EPOCH_LATE] && !e->end.acting[HV_EPOCH_NOW];
 }
 
+double pretender_steps(const pretender *p) {
+  return (double)(p->trainers ? p->kept_steps : p->model[PRETENDER_STEPS]);
+}
+
 /* ---- the machine's questions ---- */
+
+/* Nobody takes the plan for being alone while it counts another trainer: by the reading of the event under way. */
+static void checks_plan(pretender *p) {
+  const hv_epoch *e = pretender_look(p);
+  size_t counted = hv_epoch_driver_figures(p->driver)->n_peers;
+  int averages = p->program.options.use_local_updates || hv_epoch_plan_has(&e->end.plan, HV_EPOCH_AVERAGE_GRADIENTS);
+  p->ending = (pretender_ending){e->end.epoch + 1, counted, e->lineage->mark};
+  if (counted > 1 && (e->end.alone || !averages))
+    fails(p, "n%zu ends epoch %llu alone, and counts %zu trainers", p->index, (unsigned long long)e->end.epoch, counted);
+}
 
 static void act(void *arg, const hv_epoch_order *order) {
   pretender *p = arg;
+  if (order->action == HV_EPOCH_PREPARE)
+    checks_plan(p);
   if (p->n_works[order->lane] == PRETENDER_QUEUE) {
     fails(p, "n%zu has too many actions to do at once", p->index);
     return;
@@ -55,6 +71,8 @@ static void tell(void *arg, hv_epoch_notice notice) {
   pretender *p = arg;
   p->tells[notice]++;
   p->told_us = now_of(p);
+  if (notice == HV_EPOCH_SAYS_OWN_STEP)
+    p->own_step = pretender_look(p)->end.epoch + 1;
   hv_sim_say(p->sim, "n%zu tells %s in epoch %llu", p->index, hv_epoch_notice_name(notice),
              (unsigned long long)(p->driver ? pretender_look(p)->told : 0));
 }
@@ -171,6 +189,7 @@ static void hub_has_taken(hv_state_load *load, hv_status status, const char *tex
   if (status == HV_OK && h && load->manifest->metadata.size == HV_MARK_SIZE) {
     p->arriving = NULL;
     p->kept = load->manifest->epoch;
+    memcpy(&p->kept_steps, h->image + sizeof(float) * PRETENDER_STEPS, sizeof p->kept_steps);
     h->span = hv_span_of(h->image, OF_SUMS);
     h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
     memcpy(h->metadata, load->manifest->metadata.data, HV_MARK_SIZE);
@@ -242,8 +261,9 @@ static void writes_gradients(pretender *p) {
 }
 
 static void steps(float *values, const float *gradients) {
-  for (size_t v = 0; v < PRETENDER_VALUES; v++)
+  for (size_t v = 0; v < PRETENDER_STEPS; v++)
     values[v] -= 0.125f * gradients[v];
+  values[PRETENDER_STEPS]++;
 }
 
 static void takes_state(pretender *p) {
@@ -306,12 +326,34 @@ static int does(pretender *p, const hv_epoch_order *order) {
   }
 }
 
+/* A step without the swarm's average is marked, its samples are kept, and it is told unless this peer is alone. */
+static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, uint64_t samples) {
+  const hv_epoch *e = pretender_look(p);
+  unsigned long long epoch = e->end.epoch;
+  if (!e->end.stepped || e->end.averaged)
+    return;
+  if (e->lineage->is_kept && hv_mark_equal(&e->lineage->mark, mark))
+    fails(p, "n%zu has stepped by itself in epoch %llu under the old mark", p->index, epoch);
+  if (e->ledger->kept != kept + samples)
+    fails(p, "n%zu has stepped by itself in epoch %llu with %llu samples, and keeps %llu more", p->index, epoch,
+          (unsigned long long)samples, (unsigned long long)(e->ledger->kept - kept));
+  if (!e->end.alone && p->own_step != e->end.epoch + 1)
+    fails(p, "n%zu has stepped by itself in epoch %llu, and did not tell", p->index, epoch);
+}
+
+static void answers(pretender *p, const hv_epoch_order *order, int ok) {
+  hv_mark mark = pretender_look(p)->lineage->mark;
+  uint64_t kept = pretender_look(p)->ledger->kept;
+  hv_epoch_driver_done(p->driver, order->number, ok, p->program.hands_us / 2);
+  if (order->action == HV_EPOCH_STEP)
+    checks_own_step(p, &mark, kept, order->samples);
+}
+
 static void hands(pretender *p, hv_epoch_lane lane) {
   while (p->n_works[lane] && p->works[lane][0].due_us <= now_of(p)) {
     pretender_work work = p->works[lane][0];
     memmove(p->works[lane], p->works[lane] + 1, --p->n_works[lane] * sizeof work);
-    int ok = does(p, &work.order);
-    hv_epoch_driver_done(p->driver, work.order.number, ok, p->program.hands_us / 2);
+    answers(p, &work.order, does(p, &work.order));
   }
 }
 
@@ -436,7 +478,7 @@ static void begins(pretender *p) {
                    .lives = p->lives + 1,
                    .came_us = hv_sim_now(p->sim)};
   for (size_t v = 0; v < PRETENDER_VALUES; v++)
-    p->model[v] = p->main[v] = value_of(p->program.model, 77, v);
+    p->model[v] = p->main[v] = v == PRETENDER_STEPS ? 0 : value_of(p->program.model, 77, v);
 }
 
 static hv_status make(hv_env *env, void *arg, hv_core *out) {

@@ -13,6 +13,7 @@
 #include "net/sim/sim.h"
 
 enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4 };
+enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is the number of steps behind it */
 
 typedef struct pretender_program {
   hv_epoch_options options;
@@ -52,6 +53,13 @@ typedef struct pretender_held {
   hv_state_offer offer;
 } pretender_held;
 
+/* What it had when its latest epoch began to end. */
+typedef struct pretender_ending {
+  uint64_t epochs; /* 1 + its epoch; 0: there was none */
+  size_t counted;
+  hv_mark mark;
+} pretender_ending;
+
 /* Writes the trainers of a run, as a hub knows them by their records. */
 typedef size_t pretender_trainers(void *arg, hv_gift_trainer *out, size_t max);
 
@@ -86,8 +94,11 @@ typedef struct pretender {
   pretender_held *arriving;
   size_t n_held;
   uint64_t followed_us, kept;
+  float kept_steps;
   /* what an observer may ask */
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
+  uint64_t own_step; /* 1 + the epoch for which it told of a step by itself */
+  pretender_ending ending;
   char failure[200];
 } pretender;
 
@@ -102,5 +113,7 @@ void pretender_leave(pretender *p);
 const hv_epoch *pretender_look(const pretender *p);
 /* 1: nothing of it is under way, so that its values are those of its mark. */
 int pretender_rests(const pretender *p);
+/* Steps behind the replica that its model has, or that a hub keeps. */
+double pretender_steps(const pretender *p);
 
 #endif
