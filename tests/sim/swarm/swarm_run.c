@@ -8,7 +8,11 @@
  * marks are equal bits; no wait is longer than its name allows. Without faults also: who begins together holds one replica soon;
  * those that stay wait BESIDES_US at an epoch's end, more only after somebody went: DEATH_US, or PATIENCE_US for a machine that is
  * gone, and until the samples that went with it are made again; who comes makes its first step with others within COMING_US and
- * COMING_EPOCHS. In calm all of this holds again. */
+ * COMING_EPOCHS. In calm all of this holds again.
+ *
+ * Also: the newest state is never lost while somebody lives who has it, and an epoch has its steps behind it; who begins together
+ * is alike from the second epoch on that all of them end together; who is aside has a state soon after it is on offer; and what
+ * pretender.c judges in each event, of steps by oneself. */
 #include "core/progress/zones.h"
 #include "lib/check.h"
 #include "lib/pretender.h"
@@ -41,6 +45,9 @@ enum {
   CHASES_US = 20000000, /* where an epoch is hardly longer than a load, it may come late some times */
   DIFFER_US = 6000000,  /* replicas that differ are one again, besides some epochs */
   COUNTS_US = 15000000, /* a search takes place each 10 s at least */
+  LOADS_US = 3000000,   /* a state that is on offer is found and loaded */
+  LOST_STEPS = 2,       /* of the newest state: one that goes may have ended an epoch, and stepped late, before all others */
+  ENDINGS = 16,         /* epochs that some of the first have ended, and others have not */
   CALM_US = 100000000   /* after the last fault: declarations end, the lost are found */
 };
 
@@ -59,7 +66,18 @@ typedef struct member {
   uint64_t told, serial;
   int has_come;
   unsigned lives;
+  uint64_t skipped;  /* epochs that it counted without a step */
+  uint64_t endings;  /* 1 + the latest epoch whose end was seen */
+  uint64_t could_us; /* since when it is aside while a state that it seeks is on offer */
 } member;
+
+/* An epoch whose end began at each of the first peers, which all counted all. */
+typedef struct ending {
+  uint64_t epochs; /* 1 + its number */
+  size_t n;
+  int differ;
+  hv_mark mark;
+} ending;
 
 struct room {
   swarm_run *run;
@@ -73,6 +91,11 @@ struct room {
   going went;
   size_t gone, goes; /* goes: it says goodbye; SIZE_MAX */
   uint64_t longest_us[GOINGS + 1], coming_us, n_coming, epochs;
+  uint64_t loads_us;   /* the longest that a state on offer was waited for */
+  double newest;       /* most steps behind a state that the swarm ever had */
+  uint64_t skipped;    /* epochs that some peer counted without a step */
+  uint64_t n_together; /* epochs that all of the first ended together */
+  ending endings[ENDINGS];
 };
 
 static uint64_t below(room *r, uint64_t n) {
@@ -204,14 +227,32 @@ static void checks_coming(room *r, size_t i) {
     swarm_fail(r->run, "n%zu made its first step with others after %.3f s", i, (double)took * 1e-6);
 }
 
+/* No epoch is taken back but one whose late round left this peer out, and the replica has the steps of all epochs before it. */
+static void checks_epoch(room *r, size_t i) {
+  member *s = &r->seats[i];
+  const hv_epoch *e = pretender_look(&s->program);
+  uint64_t skipped = s->program.tells[HV_EPOCH_SAYS_NO_STEP];
+  r->skipped += skipped - s->skipped;
+  s->skipped = skipped;
+  if (e->told + 1 < s->told)
+    swarm_fail(r->run, "n%zu was in epoch %llu, and is in %llu", i, (unsigned long long)s->told, (unsigned long long)e->told);
+  double steps = pretender_steps(&s->program) + (double)r->skipped;
+  if (!helps(r, i) && e->lineage->is_kept && pretender_rests(&s->program) && steps + 0.5 < (double)e->told)
+    swarm_fail(r->run, "n%zu is in epoch %llu with a state of %.1f steps", i, (unsigned long long)e->told,
+               pretender_steps(&s->program));
+}
+
 static void sees_moves(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
   if (s->lives != s->program.lives) {
     s->lives = s->program.lives;
     s->has_come = 0;
-    s->told_us = s->since_us = now;
+    s->told_us = s->since_us = s->could_us = now;
+    s->skipped = s->endings = 0;
+    s->told = e->told;
   }
+  checks_epoch(r, i);
   if (e->told != s->told) {
     s->told_us = now;
     r->epochs += e->told == s->told + 1;
@@ -274,6 +315,75 @@ static void checks_one_replica(room *r, uint64_t now) {
     r->apart_us = now;
 }
 
+/* The newest state of the swarm is never lost: somebody has as many steps as ever, but for those of one that went. */
+static void checks_newest(room *r) {
+  double newest = 0;
+  size_t n = 0;
+  for (size_t i = 0; i < r->n; i++)
+    if (lives(r, i)) {
+      double steps = pretender_steps(&r->seats[i].program);
+      newest = steps > newest ? steps : newest;
+      n++;
+    }
+  if (r->program.options.use_local_updates) /* replicas differ on purpose, and their averages have means of steps */
+    return;
+  if (!is_faulty(r) && n && newest + LOST_STEPS < r->newest)
+    swarm_fail(r->run, "the newest state had %.1f steps, and nobody has more than %.1f", r->newest, newest);
+  if (is_faulty(r) || newest > r->newest)
+    r->newest = newest;
+}
+
+/* Who begins together is alike from the second epoch on that all of them end together, each counting all. */
+static void checks_alike(room *r, size_t i) {
+  member *s = &r->seats[i];
+  const pretender_ending *p = &s->program.ending;
+  ending *end = &r->endings[p->epochs % ENDINGS];
+  if (r->went_us || r->run->options->faults || !pretender_look(&s->program)->lineage->is_kept || p->epochs <= s->endings)
+    return;
+  s->endings = p->epochs;
+  if (end->epochs != p->epochs)
+    *end = (ending){.epochs = p->epochs, .mark = p->mark};
+  if (p->counted < r->first)
+    return;
+  end->differ |= !hv_mark_equal(&end->mark, &p->mark);
+  if (++end->n < r->first)
+    return;
+  if (r->n_together++ && end->differ)
+    swarm_fail(r->run, "those who began together end epoch %llu together, with different replicas",
+               (unsigned long long)p->epochs - 1);
+}
+
+/* One that counts trainers can have this state or a later one: of a trainer that can be dialled, or of a hub. */
+static int is_on_offer(const room *r, size_t to, uint64_t epoch) {
+  for (size_t i = 0; i < r->n; i++) {
+    const pretender *p = &r->seats[i].program;
+    if (i == to || !lives(r, i) || hv_sim_paused(r->run->sim, i))
+      continue;
+    if (helps(r, i) ? p->kept && p->kept >= epoch
+                    : !p->program.client && pretender_look(p)->offered != HV_EPOCH_NONE && pretender_look(p)->offered >= epoch)
+      return 1;
+  }
+  return 0;
+}
+
+/* Whoever counts a peer can get its state: it is not aside for long while the one that it seeks is on offer. */
+static void checks_loads(room *r, size_t i, uint64_t now) {
+  member *s = &r->seats[i];
+  const hv_epoch *e = pretender_look(&s->program);
+  uint64_t least = e->wanted > e->told ? e->wanted : e->told, took = now - s->could_us;
+  int is_aside = e->state == HV_EPOCH_COMING || e->state == HV_EPOCH_LOADING || e->state == HV_EPOCH_RESTING;
+  if (is_faulty(r) || !is_aside || !hv_epoch_driver_figures(s->program.driver)->n_peers ||
+      !is_on_offer(r, i, hv_epoch_state_epoch(&e->config.options, least))) {
+    s->could_us = now;
+    return;
+  }
+  r->loads_us = took > r->loads_us ? took : r->loads_us;
+  uint64_t most = LOADS_US + (tells_of_dead(r) ? PATIENCE_US : 0) + (r->clients ? HEARS_US : 0);
+  if (took > most)
+    swarm_fail(r->run, "n%zu is %s for %.1f s while the state of epoch %llu, which it seeks, is on offer", i,
+               hv_epoch_state_name(e->state), (double)took * 1e-6, (unsigned long long)least);
+}
+
 /* Nobody is left in an epoch that the others have ended long ago. */
 static void checks_left(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
@@ -318,7 +428,10 @@ static void checks(room *r) {
     checks_machine(r, i);
     checks_wait(r, i, now);
     checks_left(r, i, now);
+    checks_alike(r, i);
+    checks_loads(r, i, now);
   }
+  checks_newest(r);
   checks_bits(r);
   checks_one_replica(r, now);
   checks_counts(r, now);
@@ -536,6 +649,9 @@ static void plays(swarm_run *run, int local) {
     checks_rest(&r);
   }
   swarm_figure(run, "epochs", (double)r.epochs);
+  swarm_figure(run, "together", (double)r.n_together);
+  swarm_figure(run, "skipped", (double)r.skipped);
+  swarm_figure(run, "loads_s", (double)r.loads_us * 1e-6);
   swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);
   swarm_figure(run, "waits_killed_s", (double)r.longest_us[KILLED] * 1e-6);
   swarm_figure(run, "waits_unplugged_s", (double)r.longest_us[UNPLUGGED] * 1e-6);
