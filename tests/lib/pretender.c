@@ -50,7 +50,7 @@ static void checks_plan(pretender *p) {
   const hv_epoch *e = pretender_look(p);
   size_t counted = hv_epoch_driver_figures(p->driver)->n_peers;
   int averages = p->program.options.use_local_updates || hv_epoch_plan_has(&e->end.plan, HV_EPOCH_AVERAGE_GRADIENTS);
-  p->ending = (pretender_ending){e->end.epoch + 1, counted, e->lineage->mark};
+  p->ending = (pretender_ending){.epochs = e->end.epoch + 1, .counted = counted, .mark = e->lineage->mark};
   if (counted > 1 && (e->end.alone || !averages))
     fails(p, "n%zu ends epoch %llu alone, and counts %zu trainers", p->index, (unsigned long long)e->end.epoch, counted);
 }
@@ -121,6 +121,7 @@ static int offer(void *arg, uint64_t epoch, const hv_mark *mark) {
   if (!s)
     return 0;
   hv_payload *bytes = s->give.state.bytes;
+  p->offered = *mark;
   s->is_under_way = hv_state_offer_start(hv_node_state(p->node), &s->give.state, NULL) == HV_OK;
   hv_payload_release(bytes);
   return s->is_under_way;
@@ -193,6 +194,7 @@ static void hub_has_taken(hv_state_load *load, hv_status status, const char *tex
     h->span = hv_span_of(h->image, OF_SUMS);
     h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
     memcpy(h->metadata, load->manifest->metadata.data, HV_MARK_SIZE);
+    memcpy(p->offered.bytes, h->metadata, HV_MARK_SIZE);
     hv_payload_init(&h->payload, &h->span, 1, let_go, NULL);
     h->offer = state_of(h, p->kept, &h->payload, &h->part, h->metadata, hub_offered);
     memcpy(h->offer.lineage, p->take.lineage, HV_BALLOT_LINEAGE);
@@ -249,6 +251,12 @@ static int were_alike(void *arg, const hv_mark *mine) {
     if (rintf(p->state[PRETENDER_VALUES + i]) != digits[i])
       return 0;
   return 1;
+}
+
+static void met(void *arg, const hv_epoch_met *round) {
+  pretender *p = arg;
+  if (round->which == HV_EPOCH_GRADIENTS && round->status == HV_OK && p->ending.epochs == round->number + 1)
+    p->ending.averaged = round->trainers;
 }
 
 /* ---- the hands ---- */
@@ -423,7 +431,7 @@ static void opens(pretender *p) {
                                    .client_mode = g->client,
                                    .load_ms = g->load_ms,
                                    .averages = {p->averages[0], p->averages[1]},
-                                   .hands = {act, tell, offer, give, room, mark, were_alike, NULL, NULL, p}};
+                                   .hands = {act, tell, offer, give, room, mark, were_alike, met, NULL, p}};
   for (int i = 0; i < HV_MARK_SIZE; i++)
     config.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
   if (p->trainers)

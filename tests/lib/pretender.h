@@ -56,8 +56,9 @@ typedef struct pretender_held {
 /* What it had when its latest epoch began to end. */
 typedef struct pretender_ending {
   uint64_t epochs; /* 1 + its epoch; 0: there was none */
-  size_t counted;
+  size_t counted;  /* trainers */
   hv_mark mark;
+  size_t averaged; /* trainers in its round, whose values all are in the average; 0: there is none yet */
 } pretender_ending;
 
 /* Writes the trainers of a run, as a hub knows them by their records. */
@@ -99,6 +100,7 @@ typedef struct pretender {
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
   uint64_t own_step; /* 1 + the epoch for which it told of a step by itself */
   pretender_ending ending;
+  hv_mark offered; /* of the state on offer */
   char failure[200];
 } pretender;
 

@@ -11,7 +11,7 @@
  * COMING_EPOCHS. In calm all of this holds again.
  *
  * Also: the newest state is never lost while somebody lives who has it, and an epoch has its steps behind it; who begins together
- * is alike from the second epoch on that all of them end together; who is aside has a state soon after it is on offer; and what
+ * is alike once all have averaged an epoch together; who is aside has a state soon after it is on offer; and what
  * pretender.c judges in each event, of steps by oneself. */
 #include "core/progress/zones.h"
 #include "lib/check.h"
@@ -68,13 +68,14 @@ typedef struct member {
   unsigned lives;
   uint64_t skipped;  /* epochs that it counted without a step */
   uint64_t endings;  /* 1 + the latest epoch whose end was seen */
+  int has_averaged;  /* that one */
   uint64_t could_us; /* since when it is aside while a state that it seeks is on offer */
 } member;
 
-/* An epoch whose end began at each of the first peers, which all counted all. */
+/* An epoch that the first peers end, and average. */
 typedef struct ending {
-  uint64_t epochs; /* 1 + its number */
-  size_t n;
+  uint64_t epochs;      /* 1 + its number */
+  size_t n, n_averaged; /* of the first: those who end it, counting all; those who averaged it with all */
   int differ;
   hv_mark mark;
 } ending;
@@ -91,10 +92,11 @@ struct room {
   going went;
   size_t gone, goes; /* goes: it says goodbye; SIZE_MAX */
   uint64_t longest_us[GOINGS + 1], coming_us, n_coming, epochs;
-  uint64_t loads_us;   /* the longest that a state on offer was waited for */
-  double newest;       /* most steps behind a state that the swarm ever had */
-  uint64_t skipped;    /* epochs that some peer counted without a step */
-  uint64_t n_together; /* epochs that all of the first ended together */
+  uint64_t loads_us; /* the longest that a state on offer was waited for */
+  double newest;     /* most steps behind a state that the swarm ever had */
+  uint64_t skipped;  /* epochs that some peer counted without a step */
+  uint64_t n_alike;  /* epochs from which all of the first were judged to be alike */
+  uint64_t together; /* 1 + the first epoch that all of them averaged together */
   ending endings[ENDINGS];
 };
 
@@ -333,37 +335,61 @@ static void checks_newest(room *r) {
     r->newest = newest;
 }
 
-/* Who begins together is alike from the second epoch on that all of them end together, each counting all. */
+/* Who begins together is alike once all have averaged an epoch together: from the next one on that each ends counting all. */
+static void checks_ending(room *r, const pretender_ending *p, ending *end) {
+  if (p->counted < r->first)
+    return;
+  end->differ |= !hv_mark_equal(&end->mark, &p->mark);
+  if (++end->n < r->first || !r->together || p->epochs <= r->together)
+    return;
+  r->n_alike++;
+  if (end->differ)
+    swarm_fail(r->run, "those who began together and averaged epoch %llu end %llu with different replicas",
+               (unsigned long long)r->together - 1, (unsigned long long)p->epochs - 1);
+}
+
 static void checks_alike(room *r, size_t i) {
   member *s = &r->seats[i];
   const pretender_ending *p = &s->program.ending;
   ending *end = &r->endings[p->epochs % ENDINGS];
-  if (r->went_us || r->run->options->faults || !pretender_look(&s->program)->lineage->is_kept || p->epochs <= s->endings)
+  if (r->went_us || r->run->options->faults || !pretender_look(&s->program)->lineage->is_kept)
     return;
-  s->endings = p->epochs;
-  if (end->epochs != p->epochs)
-    *end = (ending){.epochs = p->epochs, .mark = p->mark};
-  if (p->counted < r->first)
-    return;
-  end->differ |= !hv_mark_equal(&end->mark, &p->mark);
-  if (++end->n < r->first)
-    return;
-  if (r->n_together++ && end->differ)
-    swarm_fail(r->run, "those who began together end epoch %llu together, with different replicas",
-               (unsigned long long)p->epochs - 1);
+  if (p->epochs > s->endings) {
+    s->endings = p->epochs;
+    s->has_averaged = 0;
+    if (end->epochs != p->epochs)
+      *end = (ending){.epochs = p->epochs, .mark = p->mark};
+    checks_ending(r, p, end);
+  }
+  if (p->epochs == s->endings && p->averaged == r->first && !s->has_averaged) {
+    s->has_averaged = 1;
+    if (++end->n_averaged == r->first && !r->together)
+      r->together = p->epochs;
+  }
 }
 
-/* One that counts trainers can have this state or a later one: of a trainer that can be dialled, or of a hub. */
-static int is_on_offer(const room *r, size_t to, uint64_t epoch) {
+/* More than half of those who offer a state have this one or a later one, and no two have another one of the same epoch. */
+static int is_on_offer(const room *r, size_t to, uint64_t least) {
+  hv_mark marks[NODES_MAX];
+  uint64_t epochs[NODES_MAX];
+  size_t n = 0, n_older = 0;
   for (size_t i = 0; i < r->n; i++) {
     const pretender *p = &r->seats[i].program;
-    if (i == to || !lives(r, i) || hv_sim_paused(r->run->sim, i))
+    uint64_t epoch = helps(r, i) ? p->kept : lives(r, i) ? pretender_look(p)->offered : HV_EPOCH_NONE;
+    if (i == to || !lives(r, i) || p->program.client || epoch == HV_EPOCH_NONE || (helps(r, i) && !p->kept))
       continue;
-    if (helps(r, i) ? p->kept && p->kept >= epoch
-                    : !p->program.client && pretender_look(p)->offered != HV_EPOCH_NONE && pretender_look(p)->offered >= epoch)
-      return 1;
+    if (epoch < least)
+      n_older++;
+    else {
+      epochs[n] = epoch;
+      marks[n++] = p->offered;
+    }
   }
-  return 0;
+  for (size_t i = 0; i < n; i++)
+    for (size_t k = 0; k < i; k++)
+      if (epochs[i] == epochs[k] && !hv_mark_equal(&marks[i], &marks[k]))
+        return 0;
+  return n > n_older;
 }
 
 /* Whoever counts a peer can get its state: it is not aside for long while the one that it seeks is on offer. */
@@ -649,7 +675,7 @@ static void plays(swarm_run *run, int local) {
     checks_rest(&r);
   }
   swarm_figure(run, "epochs", (double)r.epochs);
-  swarm_figure(run, "together", (double)r.n_together);
+  swarm_figure(run, "alike", (double)r.n_alike);
   swarm_figure(run, "skipped", (double)r.skipped);
   swarm_figure(run, "loads_s", (double)r.loads_us * 1e-6);
   swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);
