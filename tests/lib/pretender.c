@@ -45,7 +45,7 @@ double pretender_steps(const pretender *p) {
 
 /* ---- the machine's questions ---- */
 
-/* Nobody takes the plan for being alone while it counts another trainer: by the reading of the event under way. */
+/* Nobody takes the plan for being alone while it counts another trainer, or is to wait: by the reading of the event under way. */
 static void checks_plan(pretender *p) {
   const hv_epoch *e = pretender_look(p);
   size_t counted = hv_epoch_driver_figures(p->driver)->n_peers;
@@ -53,6 +53,8 @@ static void checks_plan(pretender *p) {
   p->ending = (pretender_ending){.epochs = e->end.epoch + 1, .counted = counted, .mark = e->lineage->mark};
   if (counted > 1 && (e->end.alone || !averages))
     fails(p, "n%zu ends epoch %llu alone, and counts %zu trainers", p->index, (unsigned long long)e->end.epoch, counted);
+  if (e->end.alone && p->program.company != HV_EPOCH_ALONE_TRAINS && !p->program.begins_run)
+    fails(p, "n%zu ends epoch %llu alone, and is to wait", p->index, (unsigned long long)e->end.epoch);
 }
 
 static void act(void *arg, const hv_epoch_order *order) {
@@ -224,7 +226,7 @@ static void hub_follows(pretender *p) {
   p->followed_us = now;
   hv_gift_figures figures = {.trainers = trainers,
                              .least = p->kept ? p->kept + 1 : 0,
-                             .has_room = p->n_held < 4,
+                             .has_room = p->n_held < PRETENDER_HELD,
                              .n_trainers = p->trainers(p->trainers_arg, trainers, HV_EPOCH_MEMBERS)};
   hv_takers_follow(hv_node_takers(p->node), hv_span_of("run", 3), &figures, 1, 2 * OF_SUMS, NULL);
 }
@@ -424,6 +426,7 @@ static void opens(pretender *p) {
                                              .alone_us = 5000000,
                                              .begins_run = g->begins_run,
                                              .reachable = !g->client,
+                                             .differs = g->differs,
                                              .me = p->id},
                                    .run_id = hv_span_of("run", 3),
                                    .state_key = hv_span_of("run", 3),

@@ -12,7 +12,7 @@
 #include "lib/random.h"
 #include "net/sim/sim.h"
 
-enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4 };
+enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4, PRETENDER_HELD = 2 /* states of a hub */ };
 enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is the number of steps behind it */
 
 typedef struct pretender_program {
@@ -26,6 +26,7 @@ typedef struct pretender_program {
   int client, begins_run;
   hv_epoch_company company;
   double fails; /* probability that a gradient is not finite */
+  int differs;  /* as of the machine: only averages of the state are offered */
 } pretender_program;
 
 typedef struct pretender_work {

@@ -24,6 +24,8 @@ static const swarm_room rooms[] = {
      swarm_run_play},
     {"pair-run", "two that only dial out and a hub: one leaves politely, and the other goes on", 3, 1, 0, 40, swarm_run_pair_play},
     {"local-run", "the same as run, where each batch is a step and only the state is averaged", 4, 1, 0, 8, swarm_run_local_play},
+    {"odd-run", "the same as run, where gradients are not finite, lone peers wait, and only averages of the state are offered", 4,
+     1, 0, 8, swarm_run_odd_play},
     {"faulty-run", "the same under faults: nobody is lost for good", 6, 4, ALL, 8, swarm_run_play},
     {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
     {"average", "epochs of averaging: every sample once or lost, replicas equal, nobody waits for good", 8,

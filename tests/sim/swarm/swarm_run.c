@@ -37,6 +37,7 @@ enum {
   SUMS_US = 1500000, /* in a swarm wider than a leaf the count is of sums, which come each half second or two */
   DEATH_US = NORMAL_US + 1500000,
   HEARSAY_US = NORMAL_US + 2000000, /* one of whom a record tells does not answer */
+  UNFIT_US = 6000000,               /* a round in which nobody has a gradient that is finite fails, at some sooner than at others */
   RECORDS_US = 75000000,
   PATIENCE_US = AVERAGING_US + 1000000, /* a round, of which a member is gone */
   COMING_US = 2000000,
@@ -50,6 +51,12 @@ enum {
   ENDINGS = 16,         /* epochs that some of the first have ended, and others have not */
   CALM_US = 100000000   /* after the last fault: declarations end, the lost are found */
 };
+
+typedef enum kind {
+  PLAIN,
+  LOCAL, /* each batch is a step */
+  ODD    /* gradients that are not finite, peers that wait while they are alone, states of which only averages are offered */
+} kind;
 
 typedef enum going { POLITE, KILLED, UNPLUGGED, GOINGS } going;
 static const char *const going_names[] = {"leaves", "is killed", "is unplugged"};
@@ -195,6 +202,7 @@ static void checks_end(room *r, size_t i, uint64_t took) {
     most = DEATH_US;
   most += 2 * r->program.batch_us; /* a peer sees the end when its batch ends */
   most += is_wide(r) ? SUMS_US : 0;
+  most += r->program.fails > 0 ? UNFIT_US : 0;
   most += r->clients ? HEARS_US : 0;
   if (after)
     most += r->epoch_us / 2;
@@ -211,7 +219,8 @@ static void checks_end(room *r, size_t i, uint64_t took) {
  * the state is averaged. */
 static uint64_t coming_most_us(const room *r) {
   const hv_epoch_options *o = &r->program.options;
-  uint64_t most = COMING_US + (COMING_EPOCHS + (o->use_local_updates ? o->average_state_every : 1)) * 2 * r->epoch_us;
+  uint64_t most =
+      COMING_US + (COMING_EPOCHS + (o->use_local_updates || r->program.differs ? o->average_state_every : 1)) * 2 * r->epoch_us;
   most += r->epoch_us < 1000000 ? CHASES_US : 0;
   most += r->clients ? HEARS_US : 0;
   return most + (tells_of_dead(r) ? 2 * PATIENCE_US : 0); /* a round without it, and a search */
@@ -235,6 +244,8 @@ static void checks_epoch(room *r, size_t i) {
   const hv_epoch *e = pretender_look(&s->program);
   uint64_t skipped = s->program.tells[HV_EPOCH_SAYS_NO_STEP];
   r->skipped += skipped - s->skipped;
+  if (skipped != s->skipped) /* no average: each marks the epoch by its own name, and the next round judges */
+    r->together = 0;
   s->skipped = skipped;
   if (e->told + 1 < s->told)
     swarm_fail(r->run, "n%zu was in epoch %llu, and is in %llu", i, (unsigned long long)s->told, (unsigned long long)e->told);
@@ -414,7 +425,8 @@ static void checks_loads(room *r, size_t i, uint64_t now) {
 static void checks_left(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
   uint64_t most = 8 * r->epoch_us * r->first + LOAD_MS * UINT64_C(1000) + PATIENCE_US;
-  if (is_faulty(r))
+  int waits = s->program.program.company != HV_EPOCH_ALONE_TRAINS && hv_epoch_driver_figures(s->program.driver)->n_peers <= 1;
+  if (is_faulty(r) || waits)
     s->told_us = now;
   else if (now > s->told_us + most)
     swarm_fail(r->run, "n%zu is in epoch %llu since %.1f s", i, (unsigned long long)s->told, (double)s->told_us * 1e-6);
@@ -631,6 +643,16 @@ static void draws(room *r) {
                                    .load_ms = LOAD_MS};
 }
 
+static void draws_odd(room *r) {
+  static const double fails[] = {0, 0.02, 0.2};
+  r->program.company = below(r, 2) ? HV_EPOCH_ALONE_WAITS : HV_EPOCH_ALONE_TRAINS;
+  r->program.fails = fails[below(r, 3)];
+  r->program.differs = !below(r, 3);
+  hv_sim_say(r->run->sim, "%g of the gradients are not finite; alone: %s; %s", r->program.fails,
+             r->program.company == HV_EPOCH_ALONE_WAITS ? "waits" : "trains",
+             r->program.differs ? "only averages of the state are offered" : "each state is offered");
+}
+
 static void says_plan(const room *r, int help) {
   const hv_epoch_options *o = &r->program.options;
   hv_sim_say(
@@ -642,11 +664,13 @@ static void says_plan(const room *r, int help) {
       (unsigned long long)o->average_state_every);
 }
 
-static void plays(swarm_run *run, int local) {
+static void plays(swarm_run *run, kind which) {
   static room r;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
   draws(&r);
-  if (local)
+  if (which == ODD)
+    draws_odd(&r);
+  if (which == LOCAL)
     r.program.options = (hv_epoch_options){.use_local_updates = 1,
                                            .delay_state_averaging = r.program.options.delay_state_averaging,
                                            .average_state_every = r.program.options.average_state_every};
@@ -687,11 +711,15 @@ static void plays(swarm_run *run, int local) {
 }
 
 void swarm_run_play(swarm_run *run) {
-  plays(run, 0);
+  plays(run, PLAIN);
 }
 
 void swarm_run_local_play(swarm_run *run) {
-  plays(run, 1);
+  plays(run, LOCAL);
+}
+
+void swarm_run_odd_play(swarm_run *run) {
+  plays(run, ODD);
 }
 
 /* ---- two clients and a hub ---- */
