@@ -42,20 +42,22 @@ enum {
   PATIENCE_US = AVERAGING_US + 1000000, /* a round, of which a member is gone */
   COMING_US = 2000000,
   COMING_EPOCHS = 2,
-  HEARS_US = 10000000,  /* who cannot be dialled hears of a newcomer by its own searches alone */
-  CHASES_US = 20000000, /* where an epoch is hardly longer than a load, it may come late some times */
-  DIFFER_US = 6000000,  /* replicas that differ are one again, besides some epochs */
-  COUNTS_US = 15000000, /* a search takes place each 10 s at least */
-  LOADS_US = 3000000,   /* a state that is on offer is found and loaded */
-  LOST_STEPS = 2,       /* of the newest state: one that goes may have ended an epoch, and stepped late, before all others */
-  ENDINGS = 16,         /* epochs that some of the first have ended, and others have not */
-  CALM_US = 100000000   /* after the last fault: declarations end, the lost are found */
+  WRONG_US = HV_EPOCH_MOST_WRONG_US + 15000000, /* left out by one that then waits alone: until it doubts that one */
+  HEARS_US = 10000000,                          /* who cannot be dialled hears of a newcomer by its own searches alone */
+  CHASES_US = 20000000,                         /* where an epoch is hardly longer than a load, it may come late some times */
+  DIFFER_US = 6000000,                          /* replicas that differ are one again, besides some epochs */
+  COUNTS_US = 15000000,                         /* a search takes place each 10 s at least */
+  LOADS_US = 3000000,                           /* a state that is on offer is found and loaded */
+  LOST_STEPS = 2,     /* of the newest state: one that goes may have ended an epoch, and stepped late, before all others */
+  ENDINGS = 16,       /* epochs that some of the first have ended, and others have not */
+  CALM_US = 100000000 /* after the last fault: declarations end, the lost are found */
 };
 
 typedef enum kind {
   PLAIN,
   LOCAL, /* each batch is a step */
-  ODD    /* gradients that are not finite, peers that wait while they are alone, states of which only averages are offered */
+  ODD,   /* gradients that are not finite, and states of which only averages are offered */
+  LONE   /* the same, and who is alone waits */
 } kind;
 
 typedef enum going { POLITE, KILLED, UNPLUGGED, GOINGS } going;
@@ -222,6 +224,7 @@ static uint64_t coming_most_us(const room *r) {
   uint64_t most =
       COMING_US + (COMING_EPOCHS + (o->use_local_updates || r->program.differs ? o->average_state_every : 1)) * 2 * r->epoch_us;
   most += r->epoch_us < 1000000 ? CHASES_US : 0;
+  most += r->program.company == HV_EPOCH_ALONE_TRAINS ? 0 : WRONG_US;
   most += r->clients ? HEARS_US : 0;
   return most + (tells_of_dead(r) ? 2 * PATIENCE_US : 0); /* a round without it, and a search */
 }
@@ -643,9 +646,9 @@ static void draws(room *r) {
                                    .load_ms = LOAD_MS};
 }
 
-static void draws_odd(room *r) {
+static void draws_odd(room *r, int waits) {
   static const double fails[] = {0, 0.02, 0.2};
-  r->program.company = below(r, 2) ? HV_EPOCH_ALONE_WAITS : HV_EPOCH_ALONE_TRAINS;
+  r->program.company = waits ? HV_EPOCH_ALONE_WAITS : HV_EPOCH_ALONE_TRAINS;
   r->program.fails = fails[below(r, 3)];
   r->program.differs = !below(r, 3);
   hv_sim_say(r->run->sim, "%g of the gradients are not finite; alone: %s; %s", r->program.fails,
@@ -668,8 +671,8 @@ static void plays(swarm_run *run, kind which) {
   static room r;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
   draws(&r);
-  if (which == ODD)
-    draws_odd(&r);
+  if (which == ODD || which == LONE)
+    draws_odd(&r, which == LONE);
   if (which == LOCAL)
     r.program.options = (hv_epoch_options){.use_local_updates = 1,
                                            .delay_state_averaging = r.program.options.delay_state_averaging,
@@ -720,6 +723,10 @@ void swarm_run_local_play(swarm_run *run) {
 
 void swarm_run_odd_play(swarm_run *run) {
   plays(run, ODD);
+}
+
+void swarm_run_lone_play(swarm_run *run) {
+  plays(run, LONE);
 }
 
 /* ---- two clients and a hub ---- */
