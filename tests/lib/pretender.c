@@ -336,7 +336,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
   }
 }
 
-/* A step without the swarm's average is marked, its samples are kept, and it is told unless this peer is alone. */
+/* A step without the swarm's average moves the mark, its samples are kept, and the peer tells it unless it is alone. */
 static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, uint64_t samples) {
   const hv_epoch *e = pretender_look(p);
   unsigned long long epoch = e->end.epoch;

@@ -54,7 +54,7 @@ typedef struct pretender_held {
   hv_state_offer offer;
 } pretender_held;
 
-/* What it had when its latest epoch began to end. */
+/* A peer as its latest epoch began to end. */
 typedef struct pretender_ending {
   uint64_t epochs; /* 1 + its epoch; 0: there was none */
   size_t counted;  /* trainers */

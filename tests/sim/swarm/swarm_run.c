@@ -10,9 +10,9 @@
  * gone, and until the samples that went with it are made again; who comes makes its first step with others within COMING_US and
  * COMING_EPOCHS. In calm all of this holds again.
  *
- * Also: the newest state is never lost while somebody lives who has it, and an epoch has its steps behind it; who begins together
- * is alike once all have averaged an epoch together; who is aside has a state soon after it is on offer; and what
- * pretender.c judges in each event, of steps by oneself. */
+ * Also: somebody alive has the newest state, and a peer in an epoch has the steps of all epochs before it. Peers that began
+ * together are alike once all have averaged an epoch together. A peer that is aside has a state soon after it is on offer.
+ * pretender.c judges steps by oneself in each event. */
 #include "core/progress/zones.h"
 #include "lib/check.h"
 #include "lib/pretender.h"
@@ -42,7 +42,7 @@ enum {
   PATIENCE_US = AVERAGING_US + 1000000, /* a round, of which a member is gone */
   COMING_US = 2000000,
   COMING_EPOCHS = 2,
-  WRONG_US = HV_EPOCH_MOST_WRONG_US + 15000000, /* left out by one that then waits alone: until it doubts that one */
+  WRONG_US = HV_EPOCH_MOST_WRONG_US + 15000000, /* a peer left out by one that waits alone doubts it only then */
   HEARS_US = 10000000,                          /* who cannot be dialled hears of a newcomer by its own searches alone */
   CHASES_US = 20000000,                         /* where an epoch is hardly longer than a load, it may come late some times */
   DIFFER_US = 6000000,                          /* replicas that differ are one again, besides some epochs */
@@ -349,7 +349,8 @@ static void checks_newest(room *r) {
     r->newest = newest;
 }
 
-/* Who begins together is alike once all have averaged an epoch together: from the next one on that each ends counting all. */
+/* Peers that began together are alike once all have averaged an epoch together: from the next one on that each ends counting all.
+ */
 static void checks_ending(room *r, const pretender_ending *p, ending *end) {
   if (p->counted < r->first)
     return;
@@ -382,7 +383,7 @@ static void checks_alike(room *r, size_t i) {
   }
 }
 
-/* More than half of those who offer a state have this one or a later one, and no two have another one of the same epoch. */
+/* More than half of all offers are of this epoch or a later one, and offers of one epoch are of one state. */
 static int is_on_offer(const room *r, size_t to, uint64_t least) {
   hv_mark marks[NODES_MAX];
   uint64_t epochs[NODES_MAX];
@@ -406,7 +407,7 @@ static int is_on_offer(const room *r, size_t to, uint64_t least) {
   return n > n_older;
 }
 
-/* Whoever counts a peer can get its state: it is not aside for long while the one that it seeks is on offer. */
+/* A peer that counts another can get its state: it is not aside for long while the one that it seeks is on offer. */
 static void checks_loads(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
