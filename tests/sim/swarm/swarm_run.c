@@ -53,12 +53,12 @@ enum {
   CALM_US = 100000000 /* after the last fault: declarations end, the lost are found */
 };
 
-typedef enum kind {
+typedef enum play {
   PLAIN,
   LOCAL, /* each batch is a step */
   ODD,   /* gradients that are not finite, and states of which only averages are offered */
   LONE   /* the same, and who is alone waits */
-} kind;
+} play;
 
 typedef enum going { POLITE, KILLED, UNPLUGGED, GOINGS } going;
 static const char *const going_names[] = {"leaves", "is killed", "is unplugged"};
@@ -668,7 +668,7 @@ static void says_plan(const room *r, int help) {
       (unsigned long long)o->average_state_every);
 }
 
-static void plays(swarm_run *run, kind which) {
+static void plays(swarm_run *run, play which) {
   static room r;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
   draws(&r);
