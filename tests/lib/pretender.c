@@ -39,10 +39,28 @@ int pretender_rests(const pretender *p) {
          !p->n_works[HV_EPOCH_LATE] && !e->end.acting[HV_EPOCH_NOW];
 }
 
+double pretender_steps(const pretender *p) {
+  return (double)(p->trainers ? p->kept_steps : p->model[PRETENDER_STEPS]);
+}
+
 /* ---- the machine's questions ---- */
+
+/* Nobody takes the plan for being alone while it counts another trainer, or is to wait: by the reading of the event under way. */
+static void checks_plan(pretender *p) {
+  const hv_epoch *e = pretender_look(p);
+  size_t counted = hv_epoch_driver_figures(p->driver)->n_peers;
+  int averages = p->program.options.use_local_updates || hv_epoch_plan_has(&e->end.plan, HV_EPOCH_AVERAGE_GRADIENTS);
+  p->ending = (pretender_ending){.epochs = e->end.epoch + 1, .counted = counted, .mark = e->lineage->mark};
+  if (counted > 1 && (e->end.alone || !averages))
+    fails(p, "n%zu ends epoch %llu alone, and counts %zu trainers", p->index, (unsigned long long)e->end.epoch, counted);
+  if (e->end.alone && p->program.company != HV_EPOCH_ALONE_TRAINS && !p->program.begins_run)
+    fails(p, "n%zu ends epoch %llu alone, and is to wait", p->index, (unsigned long long)e->end.epoch);
+}
 
 static void act(void *arg, const hv_epoch_order *order) {
   pretender *p = arg;
+  if (order->action == HV_EPOCH_PREPARE)
+    checks_plan(p);
   if (p->n_works[order->lane] == PRETENDER_QUEUE) {
     fails(p, "n%zu has too many actions to do at once", p->index);
     return;
@@ -55,6 +73,8 @@ static void tell(void *arg, hv_epoch_notice notice) {
   pretender *p = arg;
   p->tells[notice]++;
   p->told_us = now_of(p);
+  if (notice == HV_EPOCH_SAYS_OWN_STEP)
+    p->own_step = pretender_look(p)->end.epoch + 1;
   hv_sim_say(p->sim, "n%zu tells %s in epoch %llu", p->index, hv_epoch_notice_name(notice),
              (unsigned long long)(p->driver ? pretender_look(p)->told : 0));
 }
@@ -103,6 +123,7 @@ static int offer(void *arg, uint64_t epoch, const hv_mark *mark) {
   if (!s)
     return 0;
   hv_payload *bytes = s->give.state.bytes;
+  p->offered = *mark;
   s->is_under_way = hv_state_offer_start(hv_node_state(p->node), &s->give.state, NULL) == HV_OK;
   hv_payload_release(bytes);
   return s->is_under_way;
@@ -171,9 +192,11 @@ static void hub_has_taken(hv_state_load *load, hv_status status, const char *tex
   if (status == HV_OK && h && load->manifest->metadata.size == HV_MARK_SIZE) {
     p->arriving = NULL;
     p->kept = load->manifest->epoch;
+    memcpy(&p->kept_steps, h->image + sizeof(float) * PRETENDER_STEPS, sizeof p->kept_steps);
     h->span = hv_span_of(h->image, OF_SUMS);
     h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
     memcpy(h->metadata, load->manifest->metadata.data, HV_MARK_SIZE);
+    memcpy(p->offered.bytes, h->metadata, HV_MARK_SIZE);
     hv_payload_init(&h->payload, &h->span, 1, let_go, NULL);
     h->offer = state_of(h, p->kept, &h->payload, &h->part, h->metadata, hub_offered);
     memcpy(h->offer.lineage, p->take.lineage, HV_BALLOT_LINEAGE);
@@ -203,7 +226,7 @@ static void hub_follows(pretender *p) {
   p->followed_us = now;
   hv_gift_figures figures = {.trainers = trainers,
                              .least = p->kept ? p->kept + 1 : 0,
-                             .has_room = p->n_held < 4,
+                             .has_room = p->n_held < PRETENDER_HELD,
                              .n_trainers = p->trainers(p->trainers_arg, trainers, HV_EPOCH_MEMBERS)};
   hv_takers_follow(hv_node_takers(p->node), hv_span_of("run", 3), &figures, 1, 2 * OF_SUMS, NULL);
 }
@@ -232,6 +255,12 @@ static int were_alike(void *arg, const hv_mark *mine) {
   return 1;
 }
 
+static void met(void *arg, const hv_epoch_met *round) {
+  pretender *p = arg;
+  if (round->which == HV_EPOCH_GRADIENTS && round->status == HV_OK && p->ending.epochs == round->number + 1)
+    p->ending.averaged = round->trainers;
+}
+
 /* ---- the hands ---- */
 
 static void writes_gradients(pretender *p) {
@@ -242,8 +271,9 @@ static void writes_gradients(pretender *p) {
 }
 
 static void steps(float *values, const float *gradients) {
-  for (size_t v = 0; v < PRETENDER_VALUES; v++)
+  for (size_t v = 0; v < PRETENDER_STEPS; v++)
     values[v] -= 0.125f * gradients[v];
+  values[PRETENDER_STEPS]++;
 }
 
 static void takes_state(pretender *p) {
@@ -306,12 +336,34 @@ static int does(pretender *p, const hv_epoch_order *order) {
   }
 }
 
+/* A step without the swarm's average moves the mark, its samples are kept, and the peer tells it unless it is alone. */
+static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, uint64_t samples) {
+  const hv_epoch *e = pretender_look(p);
+  unsigned long long epoch = e->end.epoch;
+  if (!e->end.stepped || e->end.averaged)
+    return;
+  if (e->lineage->is_kept && hv_mark_equal(&e->lineage->mark, mark))
+    fails(p, "n%zu has stepped by itself in epoch %llu under the old mark", p->index, epoch);
+  if (e->ledger->kept != kept + samples)
+    fails(p, "n%zu has stepped by itself in epoch %llu with %llu samples, and keeps %llu more", p->index, epoch,
+          (unsigned long long)samples, (unsigned long long)(e->ledger->kept - kept));
+  if (!e->end.alone && p->own_step != e->end.epoch + 1)
+    fails(p, "n%zu has stepped by itself in epoch %llu, and did not tell", p->index, epoch);
+}
+
+static void answers(pretender *p, const hv_epoch_order *order, int ok) {
+  hv_mark mark = pretender_look(p)->lineage->mark;
+  uint64_t kept = pretender_look(p)->ledger->kept;
+  hv_epoch_driver_done(p->driver, order->number, ok, p->program.hands_us / 2);
+  if (order->action == HV_EPOCH_STEP)
+    checks_own_step(p, &mark, kept, order->samples);
+}
+
 static void hands(pretender *p, hv_epoch_lane lane) {
   while (p->n_works[lane] && p->works[lane][0].due_us <= now_of(p)) {
     pretender_work work = p->works[lane][0];
     memmove(p->works[lane], p->works[lane] + 1, --p->n_works[lane] * sizeof work);
-    int ok = does(p, &work.order);
-    hv_epoch_driver_done(p->driver, work.order.number, ok, p->program.hands_us / 2);
+    answers(p, &work.order, does(p, &work.order));
   }
 }
 
@@ -374,6 +426,7 @@ static void opens(pretender *p) {
                                              .alone_us = 5000000,
                                              .begins_run = g->begins_run,
                                              .reachable = !g->client,
+                                             .differs = g->differs,
                                              .me = p->id},
                                    .run_id = hv_span_of("run", 3),
                                    .state_key = hv_span_of("run", 3),
@@ -381,7 +434,7 @@ static void opens(pretender *p) {
                                    .client_mode = g->client,
                                    .load_ms = g->load_ms,
                                    .averages = {p->averages[0], p->averages[1]},
-                                   .hands = {act, tell, offer, give, room, mark, were_alike, NULL, NULL, p}};
+                                   .hands = {act, tell, offer, give, room, mark, were_alike, met, NULL, p}};
   for (int i = 0; i < HV_MARK_SIZE; i++)
     config.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
   if (p->trainers)
@@ -436,7 +489,7 @@ static void begins(pretender *p) {
                    .lives = p->lives + 1,
                    .came_us = hv_sim_now(p->sim)};
   for (size_t v = 0; v < PRETENDER_VALUES; v++)
-    p->model[v] = p->main[v] = value_of(p->program.model, 77, v);
+    p->model[v] = p->main[v] = v == PRETENDER_STEPS ? 0 : value_of(p->program.model, 77, v);
 }
 
 static hv_status make(hv_env *env, void *arg, hv_core *out) {

@@ -12,7 +12,8 @@
 #include "lib/random.h"
 #include "net/sim/sim.h"
 
-enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4 };
+enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4, PRETENDER_HELD = 2 /* states of a hub */ };
+enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is the number of steps behind it */
 
 typedef struct pretender_program {
   hv_epoch_options options;
@@ -25,6 +26,7 @@ typedef struct pretender_program {
   int client, begins_run;
   hv_epoch_company company;
   double fails; /* probability that a gradient is not finite */
+  int differs;  /* as of the machine: only averages of the state are offered */
 } pretender_program;
 
 typedef struct pretender_work {
@@ -51,6 +53,14 @@ typedef struct pretender_held {
   uint8_t metadata[HV_MARK_SIZE];
   hv_state_offer offer;
 } pretender_held;
+
+/* A peer as its latest epoch began to end. */
+typedef struct pretender_ending {
+  uint64_t epochs; /* 1 + its epoch; 0: there was none */
+  size_t counted;  /* trainers */
+  hv_mark mark;
+  size_t averaged; /* trainers in its round, whose values all are in the average; 0: there is none yet */
+} pretender_ending;
 
 /* Writes the trainers of a run, as a hub knows them by their records. */
 typedef size_t pretender_trainers(void *arg, hv_gift_trainer *out, size_t max);
@@ -86,8 +96,12 @@ typedef struct pretender {
   pretender_held *arriving;
   size_t n_held;
   uint64_t followed_us, kept;
+  float kept_steps;
   /* what an observer may ask */
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
+  uint64_t own_step; /* 1 + the epoch for which it told of a step by itself */
+  pretender_ending ending;
+  hv_mark offered; /* of the state on offer */
   char failure[200];
 } pretender;
 
@@ -102,5 +116,7 @@ void pretender_leave(pretender *p);
 const hv_epoch *pretender_look(const pretender *p);
 /* 1: nothing of it is under way, so that its values are those of its mark. */
 int pretender_rests(const pretender *p);
+/* Steps behind the replica that its model has, or that a hub keeps. */
+double pretender_steps(const pretender *p);
 
 #endif

@@ -133,6 +133,8 @@ void swarm_setups_play(swarm_run *run);
 void swarm_run_play(swarm_run *run);
 void swarm_run_pair_play(swarm_run *run);
 void swarm_run_local_play(swarm_run *run);
+void swarm_run_odd_play(swarm_run *run);
+void swarm_run_lone_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
 void swarm_versions_play(swarm_run *run);

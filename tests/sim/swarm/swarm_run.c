@@ -8,7 +8,11 @@
  * marks are equal bits; no wait is longer than its name allows. Without faults also: who begins together holds one replica soon;
  * those that stay wait BESIDES_US at an epoch's end, more only after somebody went: DEATH_US, or PATIENCE_US for a machine that is
  * gone, and until the samples that went with it are made again; who comes makes its first step with others within COMING_US and
- * COMING_EPOCHS. In calm all of this holds again. */
+ * COMING_EPOCHS. In calm all of this holds again.
+ *
+ * Also: somebody alive has the newest state, and a peer in an epoch has the steps of all epochs before it. Peers that began
+ * together are alike once all have averaged an epoch together. A peer that is aside has a state soon after it is on offer.
+ * pretender.c judges steps by oneself in each event. */
 #include "core/progress/zones.h"
 #include "lib/check.h"
 #include "lib/pretender.h"
@@ -33,16 +37,28 @@ enum {
   SUMS_US = 1500000, /* in a swarm wider than a leaf the count is of sums, which come each half second or two */
   DEATH_US = NORMAL_US + 1500000,
   HEARSAY_US = NORMAL_US + 2000000, /* one of whom a record tells does not answer */
+  UNFIT_US = 6000000,               /* a round in which nobody has a gradient that is finite fails, at some sooner than at others */
   RECORDS_US = 75000000,
   PATIENCE_US = AVERAGING_US + 1000000, /* a round, of which a member is gone */
   COMING_US = 2000000,
   COMING_EPOCHS = 2,
-  HEARS_US = 10000000,  /* who cannot be dialled hears of a newcomer by its own searches alone */
-  CHASES_US = 20000000, /* where an epoch is hardly longer than a load, it may come late some times */
-  DIFFER_US = 6000000,  /* replicas that differ are one again, besides some epochs */
-  COUNTS_US = 15000000, /* a search takes place each 10 s at least */
-  CALM_US = 100000000   /* after the last fault: declarations end, the lost are found */
+  WRONG_US = HV_EPOCH_MOST_WRONG_US + 15000000, /* a peer left out by one that waits alone doubts it only then */
+  HEARS_US = 10000000,                          /* who cannot be dialled hears of a newcomer by its own searches alone */
+  CHASES_US = 20000000,                         /* where an epoch is hardly longer than a load, it may come late some times */
+  DIFFER_US = 6000000,                          /* replicas that differ are one again, besides some epochs */
+  COUNTS_US = 15000000,                         /* a search takes place each 10 s at least */
+  LOADS_US = 3000000,                           /* a state that is on offer is found and loaded */
+  LOST_STEPS = 2,     /* of the newest state: one that goes may have ended an epoch, and stepped late, before all others */
+  ENDINGS = 16,       /* epochs that some of the first have ended, and others have not */
+  CALM_US = 100000000 /* after the last fault: declarations end, the lost are found */
 };
+
+typedef enum play {
+  PLAIN,
+  LOCAL, /* each batch is a step */
+  ODD,   /* gradients that are not finite, and states of which only averages are offered */
+  LONE   /* the same, and who is alone waits */
+} play;
 
 typedef enum going { POLITE, KILLED, UNPLUGGED, GOINGS } going;
 static const char *const going_names[] = {"leaves", "is killed", "is unplugged"};
@@ -59,7 +75,19 @@ typedef struct member {
   uint64_t told, serial;
   int has_come;
   unsigned lives;
+  uint64_t skipped;  /* epochs that it counted without a step */
+  uint64_t endings;  /* 1 + the latest epoch whose end was seen */
+  int has_averaged;  /* that one */
+  uint64_t could_us; /* since when it is aside while a state that it seeks is on offer */
 } member;
+
+/* An epoch that the first peers end, and average. */
+typedef struct ending {
+  uint64_t epochs;      /* 1 + its number */
+  size_t n, n_averaged; /* of the first: those who end it, counting all; those who averaged it with all */
+  int differ;
+  hv_mark mark;
+} ending;
 
 struct room {
   swarm_run *run;
@@ -73,6 +101,12 @@ struct room {
   going went;
   size_t gone, goes; /* goes: it says goodbye; SIZE_MAX */
   uint64_t longest_us[GOINGS + 1], coming_us, n_coming, epochs;
+  uint64_t loads_us; /* the longest that a state on offer was waited for */
+  double newest;     /* most steps behind a state that the swarm ever had */
+  uint64_t skipped;  /* epochs that some peer counted without a step */
+  uint64_t n_alike;  /* epochs from which all of the first were judged to be alike */
+  uint64_t together; /* 1 + the first epoch that all of them averaged together */
+  ending endings[ENDINGS];
 };
 
 static uint64_t below(room *r, uint64_t n) {
@@ -170,6 +204,7 @@ static void checks_end(room *r, size_t i, uint64_t took) {
     most = DEATH_US;
   most += 2 * r->program.batch_us; /* a peer sees the end when its batch ends */
   most += is_wide(r) ? SUMS_US : 0;
+  most += r->program.fails > 0 ? UNFIT_US : 0;
   most += r->clients ? HEARS_US : 0;
   if (after)
     most += r->epoch_us / 2;
@@ -186,8 +221,10 @@ static void checks_end(room *r, size_t i, uint64_t took) {
  * the state is averaged. */
 static uint64_t coming_most_us(const room *r) {
   const hv_epoch_options *o = &r->program.options;
-  uint64_t most = COMING_US + (COMING_EPOCHS + (o->use_local_updates ? o->average_state_every : 1)) * 2 * r->epoch_us;
+  uint64_t most =
+      COMING_US + (COMING_EPOCHS + (o->use_local_updates || r->program.differs ? o->average_state_every : 1)) * 2 * r->epoch_us;
   most += r->epoch_us < 1000000 ? CHASES_US : 0;
+  most += r->program.company == HV_EPOCH_ALONE_TRAINS ? 0 : WRONG_US;
   most += r->clients ? HEARS_US : 0;
   return most + (tells_of_dead(r) ? 2 * PATIENCE_US : 0); /* a round without it, and a search */
 }
@@ -204,14 +241,34 @@ static void checks_coming(room *r, size_t i) {
     swarm_fail(r->run, "n%zu made its first step with others after %.3f s", i, (double)took * 1e-6);
 }
 
+/* No epoch is taken back but one whose late round left this peer out, and the replica has the steps of all epochs before it. */
+static void checks_epoch(room *r, size_t i) {
+  member *s = &r->seats[i];
+  const hv_epoch *e = pretender_look(&s->program);
+  uint64_t skipped = s->program.tells[HV_EPOCH_SAYS_NO_STEP];
+  r->skipped += skipped - s->skipped;
+  if (skipped != s->skipped) /* no average: each marks the epoch by its own name, and the next round judges */
+    r->together = 0;
+  s->skipped = skipped;
+  if (e->told + 1 < s->told)
+    swarm_fail(r->run, "n%zu was in epoch %llu, and is in %llu", i, (unsigned long long)s->told, (unsigned long long)e->told);
+  double steps = pretender_steps(&s->program) + (double)r->skipped;
+  if (!helps(r, i) && e->lineage->is_kept && pretender_rests(&s->program) && steps + 0.5 < (double)e->told)
+    swarm_fail(r->run, "n%zu is in epoch %llu with a state of %.1f steps", i, (unsigned long long)e->told,
+               pretender_steps(&s->program));
+}
+
 static void sees_moves(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
   if (s->lives != s->program.lives) {
     s->lives = s->program.lives;
     s->has_come = 0;
-    s->told_us = s->since_us = now;
+    s->told_us = s->since_us = s->could_us = now;
+    s->skipped = s->endings = 0;
+    s->told = e->told;
   }
+  checks_epoch(r, i);
   if (e->told != s->told) {
     s->told_us = now;
     r->epochs += e->told == s->told + 1;
@@ -274,11 +331,106 @@ static void checks_one_replica(room *r, uint64_t now) {
     r->apart_us = now;
 }
 
+/* The newest state of the swarm is never lost: somebody has as many steps as ever, but for those of one that went. */
+static void checks_newest(room *r) {
+  double newest = 0;
+  size_t n = 0;
+  for (size_t i = 0; i < r->n; i++)
+    if (lives(r, i)) {
+      double steps = pretender_steps(&r->seats[i].program);
+      newest = steps > newest ? steps : newest;
+      n++;
+    }
+  if (r->program.options.use_local_updates) /* replicas differ on purpose, and their averages have means of steps */
+    return;
+  if (!is_faulty(r) && n && newest + LOST_STEPS < r->newest)
+    swarm_fail(r->run, "the newest state had %.1f steps, and nobody has more than %.1f", r->newest, newest);
+  if (is_faulty(r) || newest > r->newest)
+    r->newest = newest;
+}
+
+/* Peers that began together are alike once all have averaged an epoch together: from the next one on that each ends counting all.
+ */
+static void checks_ending(room *r, const pretender_ending *p, ending *end) {
+  if (p->counted < r->first)
+    return;
+  end->differ |= !hv_mark_equal(&end->mark, &p->mark);
+  if (++end->n < r->first || !r->together || p->epochs <= r->together)
+    return;
+  r->n_alike++;
+  if (end->differ)
+    swarm_fail(r->run, "those who began together and averaged epoch %llu end %llu with different replicas",
+               (unsigned long long)r->together - 1, (unsigned long long)p->epochs - 1);
+}
+
+static void checks_alike(room *r, size_t i) {
+  member *s = &r->seats[i];
+  const pretender_ending *p = &s->program.ending;
+  ending *end = &r->endings[p->epochs % ENDINGS];
+  if (r->went_us || r->run->options->faults || !pretender_look(&s->program)->lineage->is_kept)
+    return;
+  if (p->epochs > s->endings) {
+    s->endings = p->epochs;
+    s->has_averaged = 0;
+    if (end->epochs != p->epochs)
+      *end = (ending){.epochs = p->epochs, .mark = p->mark};
+    checks_ending(r, p, end);
+  }
+  if (p->epochs == s->endings && p->averaged == r->first && !s->has_averaged) {
+    s->has_averaged = 1;
+    if (++end->n_averaged == r->first && !r->together)
+      r->together = p->epochs;
+  }
+}
+
+/* More than half of all offers are of this epoch or a later one, and offers of one epoch are of one state. */
+static int is_on_offer(const room *r, size_t to, uint64_t least) {
+  hv_mark marks[NODES_MAX];
+  uint64_t epochs[NODES_MAX];
+  size_t n = 0, n_older = 0;
+  for (size_t i = 0; i < r->n; i++) {
+    const pretender *p = &r->seats[i].program;
+    uint64_t epoch = helps(r, i) ? p->kept : lives(r, i) ? pretender_look(p)->offered : HV_EPOCH_NONE;
+    if (i == to || !lives(r, i) || p->program.client || epoch == HV_EPOCH_NONE || (helps(r, i) && !p->kept))
+      continue;
+    if (epoch < least)
+      n_older++;
+    else {
+      epochs[n] = epoch;
+      marks[n++] = p->offered;
+    }
+  }
+  for (size_t i = 0; i < n; i++)
+    for (size_t k = 0; k < i; k++)
+      if (epochs[i] == epochs[k] && !hv_mark_equal(&marks[i], &marks[k]))
+        return 0;
+  return n > n_older;
+}
+
+/* A peer that counts another can get its state: it is not aside for long while the one that it seeks is on offer. */
+static void checks_loads(room *r, size_t i, uint64_t now) {
+  member *s = &r->seats[i];
+  const hv_epoch *e = pretender_look(&s->program);
+  uint64_t least = e->wanted > e->told ? e->wanted : e->told, took = now - s->could_us;
+  int is_aside = e->state == HV_EPOCH_COMING || e->state == HV_EPOCH_LOADING || e->state == HV_EPOCH_RESTING;
+  if (is_faulty(r) || !is_aside || !hv_epoch_driver_figures(s->program.driver)->n_peers ||
+      !is_on_offer(r, i, hv_epoch_state_epoch(&e->config.options, least))) {
+    s->could_us = now;
+    return;
+  }
+  r->loads_us = took > r->loads_us ? took : r->loads_us;
+  uint64_t most = LOADS_US + (tells_of_dead(r) ? PATIENCE_US : 0) + (r->clients ? HEARS_US : 0);
+  if (took > most)
+    swarm_fail(r->run, "n%zu is %s for %.1f s while the state of epoch %llu, which it seeks, is on offer", i,
+               hv_epoch_state_name(e->state), (double)took * 1e-6, (unsigned long long)least);
+}
+
 /* Nobody is left in an epoch that the others have ended long ago. */
 static void checks_left(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
   uint64_t most = 8 * r->epoch_us * r->first + LOAD_MS * UINT64_C(1000) + PATIENCE_US;
-  if (is_faulty(r))
+  int waits = s->program.program.company != HV_EPOCH_ALONE_TRAINS && hv_epoch_driver_figures(s->program.driver)->n_peers <= 1;
+  if (is_faulty(r) || waits)
     s->told_us = now;
   else if (now > s->told_us + most)
     swarm_fail(r->run, "n%zu is in epoch %llu since %.1f s", i, (unsigned long long)s->told, (double)s->told_us * 1e-6);
@@ -318,7 +470,10 @@ static void checks(room *r) {
     checks_machine(r, i);
     checks_wait(r, i, now);
     checks_left(r, i, now);
+    checks_alike(r, i);
+    checks_loads(r, i, now);
   }
+  checks_newest(r);
   checks_bits(r);
   checks_one_replica(r, now);
   checks_counts(r, now);
@@ -492,6 +647,16 @@ static void draws(room *r) {
                                    .load_ms = LOAD_MS};
 }
 
+static void draws_odd(room *r, int waits) {
+  static const double fails[] = {0, 0.02, 0.2};
+  r->program.company = waits ? HV_EPOCH_ALONE_WAITS : HV_EPOCH_ALONE_TRAINS;
+  r->program.fails = fails[below(r, 3)];
+  r->program.differs = !below(r, 3);
+  hv_sim_say(r->run->sim, "%g of the gradients are not finite; alone: %s; %s", r->program.fails,
+             r->program.company == HV_EPOCH_ALONE_WAITS ? "waits" : "trains",
+             r->program.differs ? "only averages of the state are offered" : "each state is offered");
+}
+
 static void says_plan(const room *r, int help) {
   const hv_epoch_options *o = &r->program.options;
   hv_sim_say(
@@ -503,11 +668,13 @@ static void says_plan(const room *r, int help) {
       (unsigned long long)o->average_state_every);
 }
 
-static void plays(swarm_run *run, int local) {
+static void plays(swarm_run *run, play which) {
   static room r;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
   draws(&r);
-  if (local)
+  if (which == ODD || which == LONE)
+    draws_odd(&r, which == LONE);
+  if (which == LOCAL)
     r.program.options = (hv_epoch_options){.use_local_updates = 1,
                                            .delay_state_averaging = r.program.options.delay_state_averaging,
                                            .average_state_every = r.program.options.average_state_every};
@@ -536,6 +703,9 @@ static void plays(swarm_run *run, int local) {
     checks_rest(&r);
   }
   swarm_figure(run, "epochs", (double)r.epochs);
+  swarm_figure(run, "alike", (double)r.n_alike);
+  swarm_figure(run, "skipped", (double)r.skipped);
+  swarm_figure(run, "loads_s", (double)r.loads_us * 1e-6);
   swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);
   swarm_figure(run, "waits_killed_s", (double)r.longest_us[KILLED] * 1e-6);
   swarm_figure(run, "waits_unplugged_s", (double)r.longest_us[UNPLUGGED] * 1e-6);
@@ -545,11 +715,19 @@ static void plays(swarm_run *run, int local) {
 }
 
 void swarm_run_play(swarm_run *run) {
-  plays(run, 0);
+  plays(run, PLAIN);
 }
 
 void swarm_run_local_play(swarm_run *run) {
-  plays(run, 1);
+  plays(run, LOCAL);
+}
+
+void swarm_run_odd_play(swarm_run *run) {
+  plays(run, ODD);
+}
+
+void swarm_run_lone_play(swarm_run *run) {
+  plays(run, LONE);
 }
 
 /* ---- two clients and a hub ---- */
