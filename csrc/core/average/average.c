@@ -119,8 +119,10 @@ static void average_over(work *w, hv_status status, const char *text) {
   hv_average *a = w->average, *closing = a->closing ? a : NULL;
   hv_averages *all = a->all;
   hv_average_step *step = w->step;
-  if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1)
+  if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1) {
     hv_allreduce_depart(a->all->rounds, w->group->id, w->group->members, w->group->n_members, w->group->me);
+    hv_match_forget_begun(a->match, w->seek.epoch);
+  }
   average_move(w, HV_AVERAGE_OVER);
   w->outcome.n_chunks = a->run.n_chunks;
   tell_members(w);

@@ -151,6 +151,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .begun_wait_us = HV_EPOCH_NONE,
                      .alone_since_us = HV_EPOCH_NONE,
                      .wrong_since_us = HV_EPOCH_NONE,
+                     .left_out = HV_EPOCH_NONE,
                      .offered = HV_EPOCH_NONE,
                      .snapshot_epoch = HV_EPOCH_NONE,
                      .settled_us = HV_EPOCH_NONE,

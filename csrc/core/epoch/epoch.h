@@ -244,6 +244,7 @@ typedef struct hv_epoch {
   int has_to_step;              /* with the batch, where updates are local */
   uint64_t held;                /* of the batch that waits until this peer has found the swarm */
   uint64_t wanted;              /* older states are of no use */
+  uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
   uint64_t until_us, begun_wait_us, alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t begun_load_us, found;

@@ -125,6 +125,7 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
 /* Rule 14. */
 static void enters(hv_epoch *self, const epoch_event *e) {
   epoch_moves(self, HV_EPOCH_GATHERING);
+  self->left_out = HV_EPOCH_NONE;
   epoch_tell(self, HV_EPOCH_SAYS_ENTERS);
   self->has_begun = 1;
   self->until_us = HV_EPOCH_NONE;
@@ -188,7 +189,10 @@ static void has_failed(hv_epoch *self, const epoch_event *e) {
     self->wrong_since_us = e->now_us;
   else if (e->now_us >= self->wrong_since_us + HV_EPOCH_MOST_WRONG_US) {
     self->wrong_since_us = HV_EPOCH_NONE;
-    doubts(self, f->epoch, e->now_us);
+    if (self->left_out == self->told && f->epoch <= self->told)
+      self->lineage->is_wrong = 0; /* the step that it was left out of has not been made */
+    else
+      doubts(self, f->epoch, e->now_us);
   }
 }
 

@@ -273,7 +273,7 @@ static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e
   hv_epoch_ledger_over(self->ledger, HV_EPOCH_LEFT_OUT, 0);
   hv_lineage_is_left(self->lineage);
   self->wanted = r->epoch + 1;
-  self->told = r->epoch;
+  self->told = self->left_out = r->epoch;
   epoch_cancel(self);
   if (lane == HV_EPOCH_LATE)
     self->late = HV_EPOCH_LATE_IDLE; /* the training thread comes when it has its batch */
@@ -417,8 +417,9 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int waits = (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW]) ||
               (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
-  if (!epoch_holds_replica(self) && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
-    epoch_cancel(self); /* of a hub, which those who are in the group would wait for */
+  int ends_alone = epoch_holds_replica(self) && self->config.company == HV_EPOCH_ALONE_TRAINS;
+  if (!ends_alone && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
+    epoch_cancel(self); /* whoever comes is in none of these; and those who are in one would wait for a hub */
   leaves_missed(self, e);
   if (!waits || e->figures->n_peers > 1) {
     if (r->lonely_us)

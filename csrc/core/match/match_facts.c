@@ -33,6 +33,12 @@ void match_note_begun(hv_match *match, hv_span epoch) {
   match->begun[at].at_us = match->env->now_us(match->env) | 1; /* 0: none */
 }
 
+void hv_match_forget_begun(hv_match *match, hv_span epoch) {
+  for (size_t i = 0; i < MATCH_BEGUN_MAX; i++)
+    if (hv_span_equal(hv_span_of(match->begun[i].epoch, match->begun[i].size), epoch))
+      match->begun[i].at_us = 0;
+}
+
 /* ---- this node's place and limits ---- */
 
 uint64_t match_place_of(hv_span epoch) {

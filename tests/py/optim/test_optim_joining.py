@@ -403,6 +403,35 @@ def test_lone_stepper_offers_its_state(peer, dhts):
     ghost.shutdown()
 
 
+def test_peer_that_waits_trains_on_with_a_restarted_companion(peer):
+    """It has a group with the former one, in which the newcomer is not."""
+    run = dict(run_id=f"join {next(RUNS)}", target_batch_size=320, when_alone="wait")
+    one, former = peer(0, **run), peer(1, **run)
+    controls = controls_of(one.optimizer.grad_averager)
+    train_together([one, former], 2)
+    sought = len(controls)
+    stop = threading.Event()
+
+    def train_on():
+        while not stop.is_set():
+            one.batch()
+            time.sleep(0.3)
+
+    running = threading.Thread(target=train_on)
+    running.start()
+    try:
+        while len(controls) == sought:  # its samples make a group be sought
+            former.batch()
+            time.sleep(0.1)
+        time.sleep(1)  # the group forms
+        former.optimizer.shutdown()
+    finally:
+        stop.set()
+        running.join()
+    late = peer(2, **run)
+    train_until([one, late], lambda: len(equal_epochs([one, late])) >= 3)
+
+
 def test_state_is_offered_while_a_dead_peer_delays_averaging(peer, dhts):
     """The peer has averaged gradients with one that died before the state was averaged, and still waits for it."""
     run = dict(run_id=f"join {next(RUNS)}", target_batch_size=32, **WAITS_LONG)

@@ -42,12 +42,13 @@ enum {
   PATIENCE_US = AVERAGING_US + 1000000, /* a round, of which a member is gone */
   COMING_US = 2000000,
   COMING_EPOCHS = 2,
-  WRONG_US = HV_EPOCH_MOST_WRONG_US + 15000000, /* a peer left out by one that waits alone doubts it only then */
-  HEARS_US = 10000000,                          /* who cannot be dialled hears of a newcomer by its own searches alone */
-  CHASES_US = 20000000,                         /* where an epoch is hardly longer than a load, it may come late some times */
-  DIFFER_US = 6000000,                          /* replicas that differ are one again, besides some epochs */
-  COUNTS_US = 15000000,                         /* a search takes place each 10 s at least */
-  LOADS_US = 3000000,                           /* a state that is on offer is found and loaded */
+  WRONG_US =
+      3 * HV_EPOCH_MOST_WRONG_US, /* left out by one that waits alone, it is back after 30 s; then the other one may be left out */
+  HEARS_US = 10000000,            /* who cannot be dialled hears of a newcomer by its own searches alone */
+  CHASES_US = 20000000,           /* where an epoch is hardly longer than a load, it may come late some times */
+  DIFFER_US = 6000000,            /* replicas that differ are one again, besides some epochs */
+  COUNTS_US = 15000000,           /* a search takes place each 10 s at least */
+  LOADS_US = 3000000,             /* a state that is on offer is found and loaded */
   LOST_STEPS = 2,     /* of the newest state: one that goes may have ended an epoch, and stepped late, before all others */
   ENDINGS = 16,       /* epochs that some of the first have ended, and others have not */
   CALM_US = 100000000 /* after the last fault: declarations end, the lost are found */

@@ -163,6 +163,48 @@ static void left_out_samples_are_lost_and_the_state_loaded(void **unused) {
   assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1); /* no later one: there is time to be in its group */
 }
 
+/* Rule 13: of a group with one that has gone. The other one waits for company, and makes no epoch alone. */
+static void peer_left_out_of_a_step_that_nobody_makes_is_back(void **unused) {
+  (void)unused;
+  scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 1}, HV_EPOCH_NOW);
+  hv_mark before = s->e.lineage->mark;
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  s->f = (hv_progress_figures){.samples = 8, .speed = 100, .n_peers = 1, .eta_us = SECOND}; /* that one, in the same epoch */
+  uint64_t began_us = s->now_us;
+  while (s->e.state != HV_EPOCH_GATHERING) {
+    assert_true(s->now_us < began_us + HV_EPOCH_MOST_WRONG_US + 30 * SECOND);
+    if (s->e.state == HV_EPOCH_LOADING)
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED});
+    s->now_us += SECOND;
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+    if (s->e.state == HV_EPOCH_RESTING)
+      batch(s);
+  }
+  assert_true(s->now_us >= began_us + HV_EPOCH_MOST_WRONG_US);
+  assert_true(hv_mark_equal(&before, &s->e.lineage->mark) && !s->e.lineage->is_wrong);
+  assert_int_equal(s->e.told, 0);
+}
+
+/* Rule 19: its group is of one that has gone, and a newcomer would be left out of it. */
+static void peer_that_waits_for_company_leaves_its_group(void **unused) {
+  (void)unused;
+  for (hv_epoch_company company = HV_EPOCH_ALONE_TRAINS; company <= HV_EPOCH_ALONE_STOPS; company++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, company);
+    gathers(s);
+    epoch_begins(s);
+    s->f.match = 1;
+    s->f.eta_us = SECOND / 10;
+    batch(s);
+    assert_non_null(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS));
+    time_passes(s, SECOND, 1);
+    assert_int_equal(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS) != NULL, company != HV_EPOCH_ALONE_TRAINS);
+    s->f.n_peers = 2;
+    batch(s);
+    assert_int_equal(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS) != NULL, company != HV_EPOCH_ALONE_TRAINS);
+  }
+}
+
 /* Rule 19: it stood still in a round that the others have ended. A claim alone ends no round. */
 static void round_that_the_others_have_ended_is_left(void **unused) {
   (void)unused;
@@ -543,6 +585,8 @@ int main(void) {
       cmocka_unit_test(a_wrong_replica_is_not_averaged_in),
       cmocka_unit_test(coming_voids_the_late_lane),
       cmocka_unit_test(left_out_samples_are_lost_and_the_state_loaded),
+      cmocka_unit_test(peer_left_out_of_a_step_that_nobody_makes_is_back),
+      cmocka_unit_test(peer_that_waits_for_company_leaves_its_group),
       cmocka_unit_test(round_that_the_others_have_ended_is_left),
       cmocka_unit_test(own_steps_are_kept_until_a_group_judges_them),
       cmocka_unit_test(a_failed_offer_is_made_again),
