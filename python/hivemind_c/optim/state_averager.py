@@ -392,15 +392,17 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
 
     @property
     def is_kept(self) -> int:
-        """After a round that failed: 1: the replica is to the bit what it was; 0: only if the members' replicas were
-        alike; -1: it is not.
+        """Whether the replica is to the bit what it was, after a round that failed.
+
+        1: it is; 0: only if the members' replicas were alike; -1: it is not.
         """
         written = self._in_place and self.is_averaged_in_part
         return 1 if not written else 0 if self._exact else -1
 
     def were_alike(self, control: Any) -> bool:
-        """Whether all that was averaged was this replica: then it is what it was, to the bit (csrc/core/round/run.h),
-        and that of those who missed the round.
+        """Whether all that was averaged was this replica.
+
+        Then it is what it was, to the bit (csrc/core/round/run.h), and that of those who missed the round.
 
         Args:
             control: Control of the round, which succeeded.
