@@ -1,6 +1,12 @@
 /* Counts of clients, and of peers that go and come again. */
 #include "lib/progress_scene.h"
 
+static void assert_all_count(scene *c, uint64_t seed, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (read_of(c, i).n_peers != n)
+      fail_msg("seed %u: n%zu of %zu counts %u", (unsigned)seed, i, n, (unsigned)read_of(c, i).n_peers);
+}
+
 static void clients_count_and_are_counted(void **unused) {
   (void)unused;
   scene *c = open_scene(12);
@@ -49,9 +55,7 @@ static void peer_that_starts_again_is_counted_soon(void **unused) {
     run(c, 0.01);
     progress_swarm_open(&c->s, 5);
     run(c, 15);
-    for (size_t i = 0; i < n; i++)
-      if (read_of(c, i).n_peers != n)
-        fail_msg("n%zu of %zu counts %u", i, n, (unsigned)read_of(c, i).n_peers);
+    assert_all_count(c, seed, n);
     close_scene(c);
   }
 }
@@ -73,9 +77,7 @@ static void peers_that_begin_together_are_counted_soon(void **unused) {
       run(c, 0.2);
     }
     run(c, 10);
-    for (size_t i = 0; i < n; i++)
-      if (read_of(c, i).n_peers != n)
-        fail_msg("seed %u: n%zu of %zu counts %u", (unsigned)seed, i, n, (unsigned)read_of(c, i).n_peers);
+    assert_all_count(c, seed, n);
     close_scene(c);
   }
 }
@@ -93,9 +95,7 @@ static void peer_that_leaves_and_joins_again_is_counted_soon(void **unused) {
     progress_swarm_open(&c->s, 3);
     progress_swarm_work(&c->s, 3, 40);
     run(c, 10);
-    for (size_t i = 0; i < n; i++)
-      if (read_of(c, i).n_peers != n)
-        fail_msg("seed %u: n%zu of %zu counts %u", (unsigned)seed, i, n, (unsigned)read_of(c, i).n_peers);
+    assert_all_count(c, seed, n);
     close_scene(c);
   }
 }
