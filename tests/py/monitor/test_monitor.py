@@ -357,7 +357,7 @@ class Large:
     """A DHT with the news of many peers, which counts what is asked."""
 
     def __init__(self, node, run_id="large"):
-        self._node, self.peer_id, self.client_mode, self.run_id = node._node, node.peer_id, False, run_id
+        self.core, self.peer_id, self.client_mode, self.run_id = node.core, node.peer_id, False, run_id
         self.kept, self.asked, self.replies = {}, [], {}
 
     def tell(self, peers, **said):
