@@ -37,6 +37,7 @@ void hv_match_forget_begun(hv_match *match, hv_span epoch) {
   for (size_t i = 0; i < MATCH_BEGUN_MAX; i++)
     if (hv_span_equal(hv_span_of(match->begun[i].epoch, match->begun[i].size), epoch))
       match->begun[i].at_us = 0;
+  hv_roster_forget_had(&match->roster, match_place_of(epoch)); /* its members were taken for such that had it */
 }
 
 /* ---- this node's place and limits ---- */

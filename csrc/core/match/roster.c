@@ -406,6 +406,12 @@ void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t at) {
   roster_notify(roster);
 }
 
+void hv_roster_forget_had(hv_roster *roster, uint64_t at) {
+  for (size_t i = 0; i < roster->n; i++)
+    if (roster->entries[i].place == at)
+      roster->entries[i].had_group = 0;
+}
+
 /* ---- questions ---- */
 
 static int is_there(const hv_roster *roster, const hv_roster_entry *entry) {

@@ -141,6 +141,8 @@ void hv_roster_set_place(hv_roster *roster, const hv_peer_id *id, uint64_t place
 void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t return_place);
 /* It had a group at that place. */
 void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t place);
+/* Whether any peer has had one there is not known any more. */
+void hv_roster_forget_had(hv_roster *roster, uint64_t place);
 
 /* This node has moved to that place: peers behind it count as behind from now on. */
 void hv_roster_moved(hv_roster *roster, uint64_t place);

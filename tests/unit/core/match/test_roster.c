@@ -138,6 +138,21 @@ static void ended_peer_is_asked_again_once_a_host_redirects_to_it(void **unused)
   close_crowd(c);
 }
 
+static void group_that_came_to_nothing_leaves_no_peer_behind_it(void **unused) {
+  (void)unused;
+  crowd *c = open_crowd();
+  hv_peer_id id = calls(c, 1, 7, 1);
+  hv_roster_had(&c->roster, &id, 6);
+  hv_roster_set_place(&c->roster, &id, 6, 0); /* as one that has come back says, which seeks no group yet */
+  assert_true(hv_roster_has_passed(&c->roster, hv_roster_find(&c->roster, &id), 6));
+  hv_roster_forget_had(&c->roster, 5);
+  assert_true(hv_roster_has_passed(&c->roster, hv_roster_find(&c->roster, &id), 6));
+  hv_roster_forget_had(&c->roster, 6);
+  assert_false(hv_roster_has_passed(&c->roster, hv_roster_find(&c->roster, &id), 6));
+  assert_true(hv_roster_may_come(&c->roster, hv_roster_find(&c->roster, &id), 6));
+  close_crowd(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strangers_leave_members_in_a_full_roster),
@@ -145,6 +160,7 @@ int main(void) {
       cmocka_unit_test(network_of_members_takes_newcomers_in_a_full_roster),
       cmocka_unit_test(ended_entry_makes_way_first),
       cmocka_unit_test(ended_peer_is_asked_again_once_a_host_redirects_to_it),
+      cmocka_unit_test(group_that_came_to_nothing_leaves_no_peer_behind_it),
   };
   return cmocka_run_group_tests_name("roster", tests, NULL, NULL);
 }
