@@ -180,19 +180,19 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
     drives(d, &event);
 }
 
-/* An averager does one step at a time: one that was cancelled may still end. */
+/* An averager does one step at a time: one that was cancelled may still end. Who cannot seek meets nobody. */
 static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
   round_of *r = &d->rounds[order->which];
-  hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .which = order->which, .outcome = HV_EPOCH_FAILED};
+  hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .which = order->which, .outcome = HV_EPOCH_NOBODY, .ok = 1};
   if (r->average && !r->is_under_way) {
     r->number = order->epoch;
     int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
-    int mute = !d->machine.lineage->is_kept || order->which != HV_EPOCH_GRADIENTS || d->config.epoch.options.auxiliary;
+    int mute = !d->machine.lineage->is_kept || order->which != HV_EPOCH_GRADIENTS || !d->machine.traits.trains;
     hv_word word = hv_lineage_word(d->machine.lineage);
     r->step = (hv_average_step){.done = round_over,
                                 .owner = d,
                                 .epoch = hv_span_of(r->epoch, (size_t)n),
-                                .weight = d->config.epoch.options.auxiliary ? 0 : 1,
+                                .weight = d->machine.traits.trains,
                                 .gather = mute ? HV_WORD_NONE : hv_span_of(r->word, hv_word_write(&word, r->word)),
                                 .wait_ms = (uint32_t)(order->wait_us / 1000),
                                 .timeout_ms = (uint32_t)(order->timeout_us / 1000),
@@ -209,7 +209,7 @@ static void triggers(hv_epoch_driver *d, const hv_epoch_order *order) {
   round_of *r = &d->rounds[order->which];
   if (!r->is_under_way)
     return;
-  if (!d->config.epoch.options.auxiliary && order->which == HV_EPOCH_GRADIENTS)
+  if (d->machine.traits.trains && order->which == HV_EPOCH_GRADIENTS)
     hv_average_set_weight(r->average, &r->step, (float)order->samples);
   hv_average_trigger(r->average, &r->step);
 }
@@ -316,7 +316,7 @@ static void hub_asks(hv_gift_wait *wait, hv_status status, const char *text) {
 
 /* A peer that nobody can dial gives its state to hubs that ask. */
 static void waits_for_hub(hv_epoch_driver *d) {
-  if (d->waits_for_hub || d->is_leaving || !d->config.client_mode || d->config.epoch.options.auxiliary)
+  if (d->waits_for_hub || d->is_leaving || !d->config.client_mode || !d->machine.traits.has_replica)
     return;
   d->asking = (hv_gift_wait){.done = hub_asks, .owner = d, .prefix = d->config.state_key};
   d->waits_for_hub = hv_givers_wait(d->givers, &d->asking, NULL) == HV_OK;

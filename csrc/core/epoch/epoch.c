@@ -93,7 +93,7 @@ void epoch_wake(hv_epoch *self, int ask) {
 /* Averagings of state are counted one by one, so that who comes next is known to be about to come. */
 void epoch_reached(hv_epoch *self) {
   hv_epoch_order *order;
-  if (epoch_averages_gradients(self)) {
+  if (self->traits.sums) {
     order = epoch_order(self, HV_EPOCH_REACHED);
     order->epoch = self->told;
   }
@@ -117,14 +117,6 @@ int epoch_is_aside(const hv_epoch *self) {
   return self->state != HV_EPOCH_GATHERING && self->state != HV_EPOCH_ENDING;
 }
 
-int epoch_holds_replica(const hv_epoch *self) {
-  return !self->config.options.auxiliary;
-}
-
-int epoch_averages_gradients(const hv_epoch *self) {
-  return !self->config.options.use_local_updates;
-}
-
 int epoch_is_unusable(const hv_epoch *self) {
   return self->lineage->is_wrong || self->is_unfit;
 }
@@ -140,6 +132,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
   if (status != HV_OK)
     return status;
   *self = (hv_epoch){.config = *config,
+                     .traits = hv_epoch_traits_of(&config->options),
                      .ledger = config->ledger,
                      .lineage = config->lineage,
                      .told = config->epoch,
@@ -159,7 +152,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .wanted_offer = HV_EPOCH_NONE,
                      .looked_us = HV_EPOCH_NONE,
                      .found = HV_EPOCH_NONE};
-  self->lineage->is_kept = !config->options.use_local_updates;
+  self->lineage->is_kept = self->traits.sums;
   self->lineage->is_reachable = (uint8_t)config->reachable;
   return HV_OK;
 }
@@ -172,7 +165,7 @@ static uint64_t samples_of(const hv_epoch *self) {
 }
 
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out) {
-  *out = (hv_progress_own){.any = !epoch_is_aside(self) && epoch_holds_replica(self),
+  *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.trains,
                            .epoch = self->told,
                            .samples = samples_of(self) + (self->state == HV_EPOCH_GATHERING ? samples : 0),
                            .before = self->before,
@@ -220,7 +213,7 @@ static void follows(hv_epoch *self, const epoch_event *e) {
 
 /* Where gradients are averaged later, trainers count an epoch before its round: a hub goes there first (rule 7). */
 static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
-  return !epoch_holds_replica(self) && self->config.options.delay_grad_averaging && f->epoch == self->told + 1 &&
+  return !self->traits.has_replica && self->traits.lead && f->epoch == self->told + self->traits.lead &&
          (self->sought != self->told || self->seeking[HV_EPOCH_GRADIENTS]);
 }
 
@@ -228,8 +221,7 @@ static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
  */
 static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
   uint64_t epoch = e->figures->epoch;
-  if (epoch_averages_gradients(self) || !epoch_holds_replica(self) || self->late != HV_EPOCH_LATE_IDLE ||
-      epoch_lacks_state(self, epoch))
+  if (self->traits.sums || !self->traits.has_replica || self->late != HV_EPOCH_LATE_IDLE || epoch_lacks_state(self, epoch))
     return 0;
   epoch_keeps_sums(self);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, epoch - self->told);
@@ -269,20 +261,20 @@ static int has_company(hv_epoch *self, const epoch_event *e) {
 void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
   int misses = misses_round(self, f);
-  if (!epoch_holds_replica(self) && !misses)
+  if (!self->traits.has_replica && !misses)
     follows(self, e);
-  else if (epoch_holds_replica(self) && epoch_must_come(self, e)) {
+  else if (self->traits.has_replica && epoch_must_come(self, e)) {
     epoch_comes(self, e);
     return;
   }
   if (f->standing == HV_PROGRESS_BEHIND && catches_up_counting(self, e))
     return;
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
-  if (!epoch_holds_replica(self))
+  if (!self->traits.trains)
     ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
-  if (ready && (!epoch_holds_replica(self) || has_company(self, e)))
+  if (ready && (!self->traits.trains || has_company(self, e)))
     epoch_begins_end(self, e);
   else if (self->state == HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_GATHERING);
@@ -322,10 +314,10 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
   }
   if (self->state != HV_EPOCH_GATHERING)
     return;
-  if (epoch_holds_replica(self))
+  if (self->traits.trains)
     hv_epoch_ledger_counted(self->ledger, e->samples);
   epoch_wake(self, 0);
-  self->has_to_step = e->samples && !epoch_averages_gradients(self);
+  self->has_to_step = e->samples && !self->traits.sums;
   if (epoch_takes(self))
     return;
   epoch_offers_overdue(self, e);

@@ -230,6 +230,7 @@ typedef struct hv_epoch_run {
 
 typedef struct hv_epoch {
   hv_epoch_config config;
+  hv_epoch_traits traits;
   hv_epoch_ledger *ledger;
   hv_epoch_state state;
   hv_epoch_late late;

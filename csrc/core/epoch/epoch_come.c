@@ -30,8 +30,7 @@ static void begins_look(hv_epoch *self, uint64_t least, uint64_t now_us) {
 /* Late by one, the others being in the next epoch: no group is left with which this peer could have ended its own. Where gradients
  * are averaged later, the others count an epoch before that. */
 static int has_missed_it(const hv_epoch *self) {
-  return epoch_averages_gradients(self) && !self->config.options.delay_grad_averaging &&
-         !(self->sought == self->told && self->seeking[HV_EPOCH_GRADIENTS]);
+  return self->traits.sums && !self->traits.lead && !(self->sought == self->told && self->seeking[HV_EPOCH_GRADIENTS]);
 }
 
 /* Two epochs behind, and a state so much newer is on offer. Before it believes a claim, it looks whether there is one. */
@@ -75,8 +74,7 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e) {
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
   self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
   self->until_us = e->now_us;
-  if (self->is_asked || !epoch_averages_gradients(self) || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 ||
-      !epoch_forms_groups(self, f))
+  if (self->is_asked || !self->traits.sums || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !epoch_forms_groups(self, f))
     return;
   eta_us = eta_us == HV_PROGRESS_NEVER ? 0 : eta_us;
   if (whole_us > HV_EPOCH_NOTICE_US)
@@ -238,7 +236,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
 
 static void begins(hv_epoch *self, const epoch_event *e) {
   enters(self, e);
-  if (epoch_holds_replica(self))
+  if (self->traits.trains)
     hv_epoch_ledger_counted(self->ledger, self->held);
   self->held = 0;
 }
@@ -268,7 +266,7 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
   }
   if (self->end.acting[HV_EPOCH_NOW])
     return;
-  if (!epoch_holds_replica(self) || !answered || self->config.begins_run) {
+  if (!self->traits.has_replica || !answered || self->config.begins_run) {
     begins(self, e);
     return;
   }

@@ -35,7 +35,7 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
     return;
   epoch_cancel(self);
   self->sought = self->told;
-  if (epoch_averages_gradients(self))
+  if (self->traits.sums)
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, self->told, left_us);
   if (hv_epoch_averages_state_at(&self->config.options, self->told + 1))
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_REPLICA_STATE, self->told, left_us);
@@ -62,19 +62,19 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
     return;
   }
   hv_epoch_run *r = &self->end;
-  *r = (hv_epoch_run){.epoch = self->told, .alone = epoch_holds_replica(self) && e->figures->n_peers <= 1};
+  *r = (hv_epoch_run){.epoch = self->told, .alone = self->traits.trains && e->figures->n_peers <= 1};
   r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);
   r->sought_us = e->now_us;
   if (r->alone)
     epoch_cancel(self);
   r->samples = self->ledger->sums;
-  if (epoch_holds_replica(self) && epoch_averages_gradients(self))
+  if (self->traits.trains && self->traits.sums)
     r->samples = hv_epoch_ledger_taken(self->ledger);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
 }
 
 static void counts(hv_epoch *self, const epoch_event *e) {
-  if (!epoch_averages_gradients(self))
+  if (!self->traits.sums)
     epoch_keeps_sums(self);
   epoch_counts(self, self->end.epoch + 1, e->now_us);
   epoch_wake(self, 0);
@@ -110,18 +110,18 @@ static int steps(hv_epoch *self, hv_epoch_lane lane) {
 /* Rule 9: an epoch waits once for those who have gone; and what is wrong is in no average. */
 static int averages_state(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int gone = epoch_holds_replica(self) && e->figures->n_peers <= 1;
+  int gone = self->traits.trains && e->figures->n_peers <= 1;
   if (r->nobody || gone || r->lost_some || epoch_is_unusable(self) || r->taken == NOTHING) {
     if (self->seeking[HV_EPOCH_REPLICA_STATE])
       epoch_order(self, HV_EPOCH_CANCEL)->which = HV_EPOCH_REPLICA_STATE;
     self->seeking[HV_EPOCH_REPLICA_STATE] = 0;
     return 0;
   }
-  if (epoch_holds_replica(self) && !r->taken) {
+  if (self->traits.has_replica && !r->taken) {
     epoch_act(self, lane, HV_EPOCH_TAKE, 0);
     return 1;
   }
-  int is_in_model = takes_ahead(r) || (lane == HV_EPOCH_NOW && !self->config.options.offload);
+  int is_in_model = takes_ahead(r) || (lane == HV_EPOCH_NOW && !self->traits.copies);
   if (is_in_model && r->averaged && !r->meets_another && !self->config.differs)
     self->made = r->epoch + 1; /* the average changes nothing any more, so joiners need not wait for it */
   return begins_round(self, lane, HV_EPOCH_REPLICA_STATE);
@@ -148,16 +148,16 @@ static int does(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch
 /* The state as the epoch left it: where it is the swarm's, joiners may have it (rules 8 and 15). */
 static void settles(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int divided = !r->alone && !r->state_averaged && (self->config.differs || !epoch_averages_gradients(self));
+  int divided = !r->alone && !r->state_averaged && (self->config.differs || !self->traits.sums);
   self->sought = self->sought == r->epoch ? HV_EPOCH_NONE : self->sought;
   epoch_reached(self);
   epoch_tell(self, HV_EPOCH_SAYS_SETTLED);
-  if (epoch_holds_replica(self) && epoch_is_unusable(self)) {
+  if (self->traits.has_replica && epoch_is_unusable(self)) {
     epoch_comes(self, e);
     return;
   }
   self->made = r->epoch + 1;
-  if (epoch_holds_replica(self) && !divided)
+  if (self->traits.has_replica && !divided)
     epoch_offers_begin(self, e, r->state_averaged);
 }
 
@@ -284,7 +284,7 @@ static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e
 static void judges(hv_epoch *self, const epoch_event *e) {
   hv_lineage_view view = hv_lineage_view_of(e->members, e->n_members);
   self->end.meets_another = view.any && view.n_right < view.n_words;
-  if (!epoch_holds_replica(self) || !self->lineage->is_kept)
+  if (!self->traits.has_replica || !self->lineage->is_kept)
     return;
   if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me)) {
     self->wanted_offer = self->end.epoch + 1;
@@ -302,24 +302,24 @@ static int waits_for_the_open(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
   int lasted = e->now_us >= self->end.sought_us + HV_EPOCH_AGAIN_US;
   self->end.sought_us = e->now_us;
-  return lasted && epoch_holds_replica(self) && !self->config.reachable && self->told == self->end.epoch &&
-         f->epoch == self->end.epoch && f->n_peers > f->n_clients;
+  return lasted && self->traits.trains && !self->config.reachable && self->told == self->end.epoch && f->epoch == self->end.epoch &&
+         f->n_peers > f->n_clients;
 }
 
 /* Rule 7, a table on the page. */
 static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int counted = self->told != r->epoch, has_samples = r->samples || counted;
-  if (!epoch_holds_replica(self)) /* it must not be ahead of those who are still in this epoch: they would be left out */
-    has_samples = e->figures->epoch > r->epoch + self->config.options.delay_grad_averaging;
+  if (!self->traits.trains) /* it must not be ahead of those who are still in this epoch: they would be left out */
+    has_samples = e->figures->epoch > r->epoch + self->traits.lead;
   hv_epoch_outcome outcome = e->outcome;
   if (outcome == HV_EPOCH_NOBODY && e->n_members > 1 && self->loads && self->lineage->is_kept) /* with a hub */
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
   else if (outcome == HV_EPOCH_LEFT_OUT && e->figures->n_peers <= 1)
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
-  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && epoch_holds_replica(self) && epoch_is_passed(self, e, ROUND_AHEAD))
+  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && self->traits.has_replica && epoch_is_passed(self, e, ROUND_AHEAD))
     outcome = HV_EPOCH_LEFT_OUT; /* they have made this step and the next one */
-  if (outcome == HV_EPOCH_LEFT_OUT && epoch_holds_replica(self)) {
+  if (outcome == HV_EPOCH_LEFT_OUT && self->traits.has_replica) {
     is_left_out(self, lane, e);
     return;
   }
@@ -331,7 +331,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   if (outcome == HV_EPOCH_CONFIRMED) {
     r->averaged = 1;
     r->stamp = e->stamp;
-    r->lost_some = epoch_holds_replica(self) && e->n_lost > 0; /* a hub does not know, and follows those who do */
+    r->lost_some = self->traits.has_replica && e->n_lost > 0; /* a hub does not know, and follows those who do */
     self->loads = 0;
     hv_epoch_ledger_cut(self->ledger, self->config.target);
     hv_epoch_ledger_over(self->ledger, outcome, e->share);
@@ -340,7 +340,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   } else if (r->nobody && !has_samples) {
     stays(self);
     return;
-  } else if (epoch_holds_replica(self)) {
+  } else if (self->traits.trains) {
     hv_epoch_ledger_over(self->ledger, outcome, 0);
     epoch_tell(self, HV_EPOCH_SAYS_OWN_STEP);
   }
@@ -350,17 +350,17 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
 
 static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int is_hub = !epoch_holds_replica(self) && !epoch_averages_gradients(self);
+  int is_hub = !self->traits.has_replica && !self->traits.sums;
   if (is_hub && e->outcome == HV_EPOCH_NOBODY && e->figures->epoch <= r->epoch) {
     stays(self); /* the others are still in this epoch, as in gradients_are_over */
     return;
   }
   r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
-  if (r->state_averaged && !epoch_averages_gradients(self))
+  if (r->state_averaged && !self->traits.sums)
     hv_epoch_ledger_kept_settled(self->ledger);
   if (r->state_averaged && !e->ok) /* not all that was averaged was this replica (lineage, rule 5) */
     hv_lineage_averaged(self->lineage, self->config.env, e->stamp);
-  if (!r->state_averaged && epoch_holds_replica(self) && (e->ok < 0 || (!e->ok && r->meets_another)))
+  if (!r->state_averaged && self->traits.has_replica && (e->ok < 0 || (!e->ok && r->meets_another)))
     hv_lineage_averaged_in_part(self->lineage, self->config.env, &self->config.me, r->epoch);
   if (!r->acting[lane])
     advances(self, lane, e);
@@ -385,14 +385,14 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
 static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
   const hv_epoch_run *r = &self->end;
   if (r->rounding[HV_EPOCH_NOW] == 1 + HV_EPOCH_GRADIENTS)
-    return f->epoch > r->epoch + self->config.options.delay_grad_averaging;
+    return f->epoch > r->epoch + self->traits.lead;
   return f->epoch > r->epoch + 1 || (f->epoch == r->epoch + 1 && epoch_forms_groups(self, f));
 }
 
 /* Rule 19: a peer that stood still in a round would wait long for others that have ended it. */
 void epoch_end_is_passed(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && epoch_holds_replica(self) &&
+  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && self->traits.has_replica &&
       epoch_is_passed(self, e, ROUND_AHEAD))
     epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(r->rounding[HV_EPOCH_NOW] - 1);
 }
@@ -401,14 +401,14 @@ void epoch_end_is_passed(hv_epoch *self, const epoch_event *e) {
 static void leaves_missed(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int which = r->rounding[HV_EPOCH_NOW] - 1;
-  if (epoch_holds_replica(self) || self->state != HV_EPOCH_ENDING || which < 0 || !has_missed(self, e->figures)) {
+  if (self->traits.has_replica || self->state != HV_EPOCH_ENDING || which < 0 || !has_missed(self, e->figures)) {
     r->missed_us = 0;
     return;
   }
   r->missed_us = r->missed_us ? r->missed_us : e->now_us | 1;
   epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)which;
-  int is_late = which == HV_EPOCH_REPLICA_STATE && self->config.options.delay_state_averaging; /* it lasts while they train on */
-  if (!is_late && epoch_averages_gradients(self) && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
+  int is_late = which == HV_EPOCH_REPLICA_STATE && self->traits.state_later; /* it lasts while they train on */
+  if (!is_late && self->traits.sums && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
     epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)which;
 }
 
@@ -417,7 +417,7 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int waits = (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW]) ||
               (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
-  int ends_alone = epoch_holds_replica(self) && self->config.company == HV_EPOCH_ALONE_TRAINS;
+  int ends_alone = self->traits.trains && self->config.company == HV_EPOCH_ALONE_TRAINS;
   if (!ends_alone && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
     epoch_cancel(self); /* whoever comes is in none of these; and those who are in one would wait for a hub */
   leaves_missed(self, e);

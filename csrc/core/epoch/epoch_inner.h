@@ -25,8 +25,6 @@ void epoch_goes_on(hv_epoch *self, const epoch_event *e);                   /* w
 int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f); /* it is time for it (rule 5) */
 void epoch_keeps_sums(hv_epoch *self); /* with local updates each batch is in the replica already */
 int epoch_is_aside(const hv_epoch *self);
-int epoch_holds_replica(const hv_epoch *self);
-int epoch_averages_gradients(const hv_epoch *self);
 int epoch_is_unusable(const hv_epoch *self);
 uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us);
 

@@ -16,7 +16,7 @@ static uint64_t every(const hv_epoch *self) {
 }
 
 void epoch_snapshot(hv_epoch *self, uint64_t epoch) {
-  if (self->end.acting[HV_EPOCH_NOW] || epoch_is_unusable(self) || !epoch_holds_replica(self))
+  if (self->end.acting[HV_EPOCH_NOW] || epoch_is_unusable(self) || !self->traits.has_replica)
     return;
   self->snapshot_epoch = epoch;
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 0);

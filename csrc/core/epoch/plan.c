@@ -27,6 +27,15 @@ hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
   return HV_OK;
 }
 
+hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *o) {
+  return (hv_epoch_traits){.trains = !o->auxiliary,
+                           .has_replica = !o->auxiliary,
+                           .sums = !o->use_local_updates,
+                           .lead = o->delay_grad_averaging,
+                           .copies = o->offload,
+                           .state_later = o->delay_state_averaging};
+}
+
 static void do_now(hv_epoch_plan *plan, hv_epoch_action action) {
   plan->now[plan->n_now++] = (uint8_t)action;
 }

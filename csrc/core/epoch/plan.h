@@ -57,6 +57,18 @@ typedef struct hv_epoch_plan {
   uint8_t n_now, n_late;
 } hv_epoch_plan;
 
+/* What the options make of a peer. The machine asks for these, and for no option and no role. */
+typedef struct hv_epoch_traits {
+  uint8_t trains;      /* its batches have samples: it is counted, and waited for */
+  uint8_t has_replica; /* it loads, steps, offers, and is judged by its mark; one that has none goes where the others are */
+  uint8_t sums;        /* an epoch's gradients are summed, and averaged at its end; else each batch is a step */
+  uint8_t lead;        /* epochs that trainers count before the round of their gradients */
+  uint8_t copies;      /* the optimizer's outcome reaches the model with APPLY */
+  uint8_t state_later; /* the state is averaged while the program trains on */
+} hv_epoch_traits;
+
+hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *options);
+
 /* The plan of a batch. */
 hv_epoch_plan hv_epoch_plan_batch(const hv_epoch_options *options);
 /* The plan of an epoch's end, after its last batch. alone: no other peer takes part. */

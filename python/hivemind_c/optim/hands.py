@@ -168,13 +168,13 @@ class Hands:
             "swarm epoch %d: the state of this peer is not finite, so it is not averaged but loaded from others",
             self.end.next_epoch,
         )
-        self._state.loaded = False
+        self._state.forget_taken()
         return -1
 
     def _apply(self, order: Order) -> None:
         self.settle_local_step()
         if not order.samples:
-            self._state.loaded = False  # the copies that were to be averaged are no average
+            self._state.forget_taken()  # the copies that were to be averaged are no average
         self._state.update_model()
 
     # ---- states ----
@@ -183,7 +183,7 @@ class Hands:
         clock = self._optimizer.ledger.clock
         begun = clock.now()
         self.settle_local_step()
-        self._state.share_averages = self._gradients is None and not self.end.alone
+        self._state.offer_averages(self._gradients is None and not self.end.alone)
         if not (self._state.allow_state_sharing or self._state.offers.gift is not None):
             return 0
         self.snapshot = self._state.make_state()
@@ -202,5 +202,5 @@ class Hands:
         return 1
 
     def _drop(self, order: Order) -> None:
-        self._state.loaded = False
+        self._state.forget_taken()
         self._optimizer.drop_sums()

@@ -390,6 +390,18 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         if control.stamp and not self.were_alike(control):  # alone nothing changes
             self.lineage.averaged(control.stamp)
 
+    def forget_taken(self) -> None:
+        """The copies that load_state_into_averager_() took are of no use any more."""
+        self.loaded = False
+
+    def offer_averages(self, only: bool) -> None:
+        """Chooses what is offered to joiners.
+
+        Args:
+            only: The last average, in place of the state in use.
+        """
+        self.share_averages = only
+
     @property
     def is_kept(self) -> int:
         """Whether the replica is to the bit what it was, after a round that failed.
