@@ -305,6 +305,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self._finder = global_steps.RateFinder(trainer, self._target, self._patches)
         self._dense_gradients = optimizers.DenseGradients(self.lightning_module)
         preparation.prepare(self, trainer, self._patches)
+        if self._election is not None:
+            self._election.look()  # of two that started at one moment, one has given way by now
         if self._checkpoints == checkpoint_files.OWN:
             self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self._peer_id)
             self._checkpoint_folders.choose(self.is_elected)

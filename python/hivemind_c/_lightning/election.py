@@ -12,12 +12,13 @@ from hivemind_c._log import begin
 from hivemind_c.dht import get_dht_time
 
 logger = logging.getLogger("hivemind_c.strategy")
+CLAIM_S = 1.0  #: after which one that has just been elected looks again: another one may have stored its claim meanwhile
 
 
 class Election:
     """A lease in the DHT: `elected` is true in one peer of a run at a time.
 
-    For some seconds it is true in two peers if two swarms become one.
+    For some seconds it is true in two peers if two swarms become one, and for a second in two that start at one moment.
 
     Args:
         dht: A DHT that runs.
@@ -28,26 +29,35 @@ class Election:
     def __init__(self, dht: Any, run_id: str, lease: float = 15.0):
         self._dht, self._key, self._me, self._lease = dht, f"{run_id}.writer", dht.peer_id, lease
         self.elected = False
-        self._ended = threading.Event()
+        self._until, self._is_new = 0.0, False  # when this peer's lease ends; it has been elected by the latest look
+        self._turn, self._ended = threading.Lock(), threading.Event()
         self._look()
         self._thread = begin("hivemind_c election", self._watch, self._ended.set)
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._lease / 3):
-            try:
-                self._look()
-            except HivemindError as error:
-                logger.debug("the election is over: %s", error)
-                return
+        pause = self._lease / 3
+        while not self._ended.wait(min(pause, CLAIM_S) if self._is_new else pause):
+            self.look()
+
+    def look(self) -> None:
+        """Looks now who is elected. If the DHT does not answer, this peer keeps its lease until that ends."""
+        try:
+            self._look()
+        except HivemindError as error:
+            self.elected = self.elected and get_dht_time() < self._until
+            logger.debug("could not look who is elected, will retry: %s", error)
 
     def _look(self) -> None:
-        was, holder = self.elected, self._holder()
-        if holder in (None, self._me):
-            self._dht.store(self._key, self._me, get_dht_time() + self._lease)
-            holder = self._holder()
-        self.elected = holder in (None, self._me)  # None: there is nobody else to ask
-        if self.elected and not was:
-            logger.debug("this peer is elected to write what the run's peers share")
+        with self._turn:
+            was, holder = self.elected, self._holder()
+            if holder in (None, self._me):
+                until = get_dht_time() + self._lease
+                self._dht.store(self._key, self._me, until)
+                holder, self._until = self._holder(), until
+            self.elected = holder in (None, self._me)  # None: there is nobody else to ask
+            self._is_new = self.elected and not was
+            if self._is_new:
+                logger.debug("this peer is elected to write what the run's peers share")
 
     def _holder(self) -> Any:
         found = self._dht.get(self._key, latest=True)

@@ -8,16 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
 from support import eventually, files, free_port, threads
 from trainers import BATCH, NAMESPACES, data, fit, lightning, same, small, trainer
 
-from hivemind_c import DHT, ConfigMismatchError, HivemindStrategy, Optimizer
+from hivemind_c import DHT, ConfigMismatchError, HivemindStrategy, HivemindTimeoutError, Optimizer
 from hivemind_c._lightning import bootstrap
 from hivemind_c._lightning.election import Election
-from hivemind_c.dht import news
+from hivemind_c.dht import get_dht_time, news
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HERE = "/ip4/127.0.0.1/tcp/0"
@@ -231,6 +232,47 @@ def test_15_another_peer_is_elected_when_the_first_is_gone():
             assert eventually(lambda: sum(other.elected for other in others) == 1)
             for other in others:
                 other.shutdown()
+
+
+class Store:
+    """A DHT of two peers, with one value for all; while `fails` is set it does not answer."""
+
+    def __init__(self):
+        self.value, self.end, self.fails = None, 0.0, False
+
+    def of(self, peer_id):
+        def get(key, latest):
+            if self.fails:
+                raise HivemindTimeoutError("nobody answered")
+            return None if self.value is None or get_dht_time() >= self.end else types.SimpleNamespace(value=self.value)
+
+        def store(key, value, end):
+            self.value, self.end = value, end
+
+        return types.SimpleNamespace(peer_id=peer_id, get=get, store=store)
+
+
+def test_15_one_of_two_that_claim_at_one_moment_gives_way_soon():
+    store = Store()
+    first = Election(store.of("a"), "run", lease=30.0)
+    store.value = None  # the second one looked before the first had stored
+    second = Election(store.of("b"), "run", lease=30.0)
+    assert first.elected and second.elected
+    first.look()  # as the strategy does before it chooses seeds and folders
+    assert not first.elected and second.elected
+    first.shutdown()
+    second.shutdown()
+
+
+def test_15_election_goes_on_after_a_dht_that_did_not_answer():
+    store = Store()
+    first = Election(store.of("a"), "run", lease=0.6)
+    store.fails = True
+    assert first.elected
+    assert eventually(lambda: not first.elected)  # its lease has ended, and another peer may have taken it
+    store.fails = False
+    assert eventually(lambda: first.elected)
+    first.shutdown()
 
 
 def test_15_elected_peer_writes_in_place_and_others_beside(tmp_path, swarm):
