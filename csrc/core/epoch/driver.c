@@ -180,7 +180,7 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
     drives(d, &event);
 }
 
-/* An averager does one step at a time: one that was cancelled may still end. Who cannot seek meets nobody. */
+/* An averager does one step at a time: one that was cancelled may still end. A peer that cannot seek meets nobody. */
 static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
   round_of *r = &d->rounds[order->which];
   hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .which = order->which, .outcome = HV_EPOCH_NOBODY, .ok = 1};

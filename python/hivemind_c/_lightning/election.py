@@ -12,7 +12,7 @@ from hivemind_c._log import begin
 from hivemind_c.dht import get_dht_time
 
 logger = logging.getLogger("hivemind_c.strategy")
-CLAIM_S = 1.0  #: after which one that has just been elected looks again: another one may have stored its claim meanwhile
+CLAIM_S = 1.0  #: one that has just been elected looks again: another one may have stored its claim meanwhile
 
 
 class Election:
