@@ -281,6 +281,41 @@ static void a_failed_offer_is_made_again(void **unused) {
   assert_int_equal(has(s, HV_EPOCH_OFFER)->epoch, 1);
 }
 
+/* Makes an epoch of 0.3 s, and copies the state if the machine asks for it. True: it is offered. */
+static int offers_after_epoch(scene *s, uint64_t copy_us) {
+  s->now_us += 3 * SECOND / 10;
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  if (!s->e.end.acting[HV_EPOCH_NOW])
+    return 0;
+  assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_SNAPSHOT);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE, .number = s->e.end.acting[HV_EPOCH_NOW], .ok = 1, .took_us = copy_us});
+  return has(s, HV_EPOCH_OFFER) != NULL;
+}
+
+/* Rule 15: a copy takes 4 ms here and 40 ms there. A joiner needs offers of one epoch: those of the slow one are also the quick
+ * one's. */
+static void peers_with_unequal_copies_offer_the_same_epochs(void **unused) {
+  (void)unused;
+  static const uint64_t copies_us[] = {4000, 40000};
+  uint64_t offered[2] = {0, 0};
+  for (int i = 0; i < 2; i++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1000}, HV_EPOCH_ALONE_TRAINS);
+    gathers(s);
+    for (uint64_t epoch = 1; epoch < 64; epoch++)
+      offered[i] |= (uint64_t)offers_after_epoch(s, copies_us[i]) << epoch;
+  }
+  for (int i = 0; i < 2; i++)
+    offered[i] &= ~UINT64_C(0xff); /* they have not measured their copies before */
+  assert_int_equal(offered[1] & ~offered[0], 0);
+  assert_int_equal(offered[0], ~UINT64_C(0xff));
+  assert_int_equal(offered[1], UINT64_C(0x0101010101010100)); /* 2 s between two of 40 ms: each eighth */
+}
+
 /* Samples that are taken for an epoch's end still count in the report, or the others would wait for it again. */
 static void samples_count_until_their_epoch_is_over(void **unused) {
   (void)unused;
@@ -590,6 +625,7 @@ int main(void) {
       cmocka_unit_test(round_that_the_others_have_ended_is_left),
       cmocka_unit_test(own_steps_are_kept_until_a_group_judges_them),
       cmocka_unit_test(a_failed_offer_is_made_again),
+      cmocka_unit_test(peers_with_unequal_copies_offer_the_same_epochs),
       cmocka_unit_test(samples_count_until_their_epoch_is_over),
       cmocka_unit_test(a_claim_without_a_state_is_doubted),
       cmocka_unit_test(lone_peer_does_as_when_alone_says),
