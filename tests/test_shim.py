@@ -34,7 +34,7 @@ MAY_READ_A_CLOCK = {
     "averaging/layout_records.py": "draws by the minute which trainers store a record",
     "averaging/on_demand.py": "gives and loads the state of a program that has no Optimizer, and so no machine",
     "averaging/state.py": "divides the time that a program gives to a load among several tries",
-    "hub/keeper.py": "paces the looks for newer states, for which no round waits",
+    "hub/keeper.py": "waits between two looks as long as the core says, and tells it how long each took",
     "hub/presence.py": "renews a record of the DHT, for which no round waits",
     "hub/receiver.py": "tells the core each second where the trainers are",
     "hub/rounds.py": "paces questions to the DHT for the setup and the layout of a run",
@@ -71,7 +71,6 @@ MAY_READ_A_FIGURE = {
     "optim/reporter.py Reporter._run": "in a large run each trainer stores its record more rarely",
     "optim/setup_watch.py SetupWatch.check": "waits only where others are, for setups, which the machine does not know",
     "optim/setup_watch.py SetupWatch.check_again": "others that are counted have not told their setup yet",
-    "hub/rounds.py Rounds.training": "the keeper's rules, which are not in the core, ask whether anybody trains",
 }
 
 

@@ -203,11 +203,12 @@ PyObject *bind_gift_refuse(PyObject *node, PyObject *args);
 
 int hv_py_invite_init(PyObject *module);
 
-/* ---- the rules of an epoch, without a node (py_plan.c, py_lineage.c, py_ledger.c) ---- */
+/* ---- the rules of an epoch, without a node (py_plan.c, py_lineage.c, py_ledger.c, py_keep.c) ---- */
 
 int hv_py_plan_init(PyObject *module);
 int hv_py_lineage_init(PyObject *module);
 int hv_py_ledger_init(PyObject *module);
+int hv_py_keep_init(PyObject *module);
 int hv_py_epoch_init(PyObject *module);
 
 /* ---- the progress tracker of a run (py_progress.c) ---- */

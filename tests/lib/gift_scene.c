@@ -142,6 +142,32 @@ static void offered(hv_state_offer *offer, hv_status status, const char *text) {
   (void)offer, (void)status, (void)text;
 }
 
+/* The trainers that were heard of a moment ago. */
+static size_t counted(gift_scene *scene, hv_gift_trainer *out, hv_keep_trainers *now) {
+  uint64_t now_us = hv_sim_now(scene->s.swarm.sim);
+  size_t n = 0;
+  *now = (hv_keep_trainers){0};
+  for (const gift_client *c = scene->clients; c < scene->clients + scene->n_clients; c++)
+    if (c->seen_us && now_us - c->seen_us < GIFT_COUNTED_MS * UINT64_C(1000)) {
+      out[n++] = (hv_gift_trainer){hv_sim_target(scene->s.swarm.sim, c->node).id, 1, c->epoch};
+      now->epoch = c->epoch > now->epoch ? c->epoch : now->epoch;
+    }
+  now->any = hv_keep_are_counted(1, n);
+  return n;
+}
+
+/* The core asks for no state that a hub does not keep. */
+static void hub_judges(gift_scene *scene, uint64_t epoch) {
+  hv_gift_trainer trainers[GIFT_CLIENTS_MAX];
+  hv_keep_state state = {.epoch = epoch};
+  hv_keep_trainers now;
+  hv_keep_fault fault;
+  counted(scene, trainers, &now);
+  if (hv_keep_judge(&scene->hub.keep, &state, &now, &fault) != HV_KEEP_VERDICT_KEEP)
+    broke(scene, "the hub took a state that it does not keep");
+  hv_keep_hold(&scene->hub.keep, &state);
+}
+
 /* The bits of a state that the hub took, as its trainer had them. */
 static int as_given(const gift_held *h, uint64_t epoch) {
   gift_scene *scene = h->scene;
@@ -180,9 +206,7 @@ static void taken(hv_state_load *load, hv_status status, const char *text) {
   hv_payload_init(&h->payload, h->spans, STATE_PARTS, let_go, NULL);
   h->next = hub->held;
   hub->held = h;
-  if (m->epoch <= hub->epoch)
-    broke(scene, "the hub took a state that is no newer than the one that it has");
-  hub->epoch = m->epoch;
+  hub_judges(scene, m->epoch);
   h->offer = (hv_state_offer){.done = offered,
                               .prefix = prefix(),
                               .epoch = m->epoch,
@@ -190,7 +214,7 @@ static void taken(hv_state_load *load, hv_status status, const char *text) {
                               .bytes = &h->payload,
                               .parts = h->parts,
                               .metadata = hv_span_of(h->metadata, strlen(h->metadata)),
-                              .priority = 1};
+                              .priority = HV_KEEP_PRIORITY};
   memcpy(h->offer.lineage, hub->take.lineage, sizeof h->offer.lineage);
   hv_node *node = node_of(scene, GIFT_HUB);
   hv_state_offer_start(hv_node_state(node), &h->offer, NULL);
@@ -214,16 +238,6 @@ static size_t in_use(const gift_hub *hub) {
   return n;
 }
 
-/* The trainers that are counted: who was heard of a moment ago. */
-static size_t counted(gift_scene *scene, hv_gift_trainer *out) {
-  uint64_t now = hv_sim_now(scene->s.swarm.sim);
-  size_t n = 0;
-  for (const gift_client *c = scene->clients; c < scene->clients + scene->n_clients; c++)
-    if (c->seen_us && now - c->seen_us < GIFT_COUNTED_MS * UINT64_C(1000))
-      out[n++] = (hv_gift_trainer){hv_sim_target(scene->s.swarm.sim, c->node).id, 1, c->epoch};
-  return n;
-}
-
 static void hub_runs(hv_command *command, void *core) {
   gift_scene *scene = (gift_scene *)((char *)command - offsetof(gift_scene, hub.command));
   gift_hub *hub = &scene->hub;
@@ -232,7 +246,7 @@ static void hub_runs(hv_command *command, void *core) {
   if (!core)
     return;
   if (!hub->held)
-    hub->epoch = 0; /* it is another life */
+    hv_keep_init(&hub->keep, 1); /* it is another life */
   if (!hub->waits)
     hub_takes(scene, core);
   if (hub->met)
@@ -242,11 +256,14 @@ static void hub_runs(hv_command *command, void *core) {
   if (hub->followed_us && now - hub->followed_us < 1000000)
     return;
   hub->followed_us = now;
+  hv_keep_trainers counts;
+  size_t n = counted(scene, trainers, &counts);
   hv_gift_figures figures = {.trainers = trainers,
-                             .least = hub->epoch ? hub->epoch + 1 : 0,
-                             .has_room = in_use(hub) < 2,
-                             .n_trainers = counted(scene, trainers)};
-  must(hv_takers_follow(hv_node_takers(core), prefix(), &figures, 1, scene->size_max, NULL) == HV_OK, "the hub does not follow");
+                             .least = hv_keep_least(&hub->keep, &counts),
+                             .has_room = hv_keep_has_room(in_use(hub)),
+                             .n_trainers = n};
+  must(hv_takers_follow(hv_node_takers(core), prefix(), &figures, hub->keep.every, scene->size_max, NULL) == HV_OK,
+       "the hub does not follow");
 }
 
 /* ---- the scene ---- */
@@ -274,9 +291,9 @@ void gift_scene_run(gift_scene *scene, double seconds) {
 
 int gift_scene_await(gift_scene *scene, uint64_t epoch, double seconds) {
   uint64_t end = hv_sim_now(scene->s.swarm.sim) + (uint64_t)(seconds * (double)DHT_SECOND);
-  while (hv_sim_now(scene->s.swarm.sim) < end && scene->hub.epoch < epoch)
+  while (hv_sim_now(scene->s.swarm.sim) < end && scene->hub.keep.held.epoch < epoch)
     tick(scene);
-  return scene->hub.epoch >= epoch;
+  return scene->hub.keep.held.epoch >= epoch;
 }
 
 void gift_scene_next_epoch(gift_scene *scene) {

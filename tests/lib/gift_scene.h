@@ -4,6 +4,7 @@
 #ifndef HV_TESTS_GIFT_SCENE_H
 #define HV_TESTS_GIFT_SCENE_H
 
+#include "core/epoch/keep.h"
 #include "lib/state_scene.h"
 
 enum { GIFT_CLIENTS_MAX = 32, GIFT_HUB = 0, GIFT_TICK_MS = 250, GIFT_COUNTED_MS = 10000 };
@@ -55,7 +56,7 @@ typedef struct gift_hub {
   int waits;
   gift_held *arriving; /* what the take fills */
   gift_held *held;     /* on offer, or still being downloaded: the newest first */
-  uint64_t epoch;      /* of the newest; 0: none */
+  hv_keep keep;
   size_t n_taken, bytes, bytes_peak;
   int met; /* the words of a round, which it has not heard yet */
   hv_peer_id giver;

@@ -184,6 +184,43 @@ static uint8_t *hub_room(hv_state_load *load, const hv_manifest *manifest) {
 
 static void hub_takes(pretender *p);
 
+/* The trainers as its own tracker counts them; states here have no setup. */
+static hv_keep_trainers counted(const pretender *p) {
+  const hv_progress_figures *f = hv_epoch_driver_figures(p->driver);
+  return (hv_keep_trainers){.any = hv_keep_are_counted(1, f->n_peers), .epoch = f->epoch};
+}
+
+static void hub_keeps(pretender *p, pretender_held *h, const hv_keep_state *state, const uint8_t *mark) {
+  hv_keep_hold(&p->keep, state);
+  memcpy(&p->kept_steps, h->image + sizeof(float) * PRETENDER_STEPS, sizeof p->kept_steps);
+  h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
+  memcpy(h->metadata, mark, HV_MARK_SIZE);
+  memcpy(p->offered.bytes, mark, HV_MARK_SIZE);
+  h->offer = state_of(h, state->epoch, &h->payload, &h->part, h->metadata, hub_offered);
+  h->offer.priority = HV_KEEP_PRIORITY;
+  memcpy(h->offer.lineage, p->take.lineage, HV_BALLOT_LINEAGE);
+  hv_sim_say(p->sim, "n%zu keeps the state of epoch %llu", p->index, (unsigned long long)state->epoch);
+  hv_state_offer_start(hv_node_state(p->node), &h->offer, NULL);
+}
+
+/* A state has come: the hub keeps it, or lets it go. */
+static void hub_judges(pretender *p, pretender_held *h, const hv_manifest *manifest) {
+  hv_keep_state state = {.epoch = manifest->epoch};
+  hv_keep_trainers now = counted(p);
+  hv_keep_fault fault;
+  hv_keep_verdict verdict = hv_keep_judge(&p->keep, &state, &now, &fault);
+  h->span = hv_span_of(h->image, OF_SUMS);
+  hv_payload_init(&h->payload, &h->span, 1, let_go, NULL);
+  if (verdict == HV_KEEP_VERDICT_KEEP || verdict == HV_KEEP_VERDICT_REPLACE)
+    hub_keeps(p, h, &state, manifest->metadata.data);
+  else
+    hv_sim_say(p->sim, "n%zu keeps no state of epoch %llu: %s %s", p->index, (unsigned long long)state.epoch,
+               hv_keep_verdict_name(verdict), hv_keep_fault_name(fault));
+  if (verdict == HV_KEEP_VERDICT_REFUSE)
+    hv_takers_refuse(hv_node_takers(p->node), hv_span_of("run", 3));
+  hv_payload_release(&h->payload);
+}
+
 static void hub_has_taken(hv_state_load *load, hv_status status, const char *text) {
   pretender *p = load->owner;
   pretender_held *h = p->arriving;
@@ -191,18 +228,7 @@ static void hub_has_taken(hv_state_load *load, hv_status status, const char *tex
   p->take.load.owner = NULL;
   if (status == HV_OK && h && load->manifest->metadata.size == HV_MARK_SIZE) {
     p->arriving = NULL;
-    p->kept = load->manifest->epoch;
-    memcpy(&p->kept_steps, h->image + sizeof(float) * PRETENDER_STEPS, sizeof p->kept_steps);
-    h->span = hv_span_of(h->image, OF_SUMS);
-    h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
-    memcpy(h->metadata, load->manifest->metadata.data, HV_MARK_SIZE);
-    memcpy(p->offered.bytes, h->metadata, HV_MARK_SIZE);
-    hv_payload_init(&h->payload, &h->span, 1, let_go, NULL);
-    h->offer = state_of(h, p->kept, &h->payload, &h->part, h->metadata, hub_offered);
-    memcpy(h->offer.lineage, p->take.lineage, HV_BALLOT_LINEAGE);
-    hv_sim_say(p->sim, "n%zu keeps the state of epoch %llu", p->index, (unsigned long long)p->kept);
-    hv_state_offer_start(hv_node_state(p->node), &h->offer, NULL);
-    hv_payload_release(&h->payload);
+    hub_judges(p, h, load->manifest);
   }
   if (status == HV_OK)
     hub_takes(p);
@@ -224,11 +250,12 @@ static void hub_follows(pretender *p) {
   if (p->followed_us && now < p->followed_us + 1000000)
     return;
   p->followed_us = now;
+  hv_keep_trainers counts = counted(p);
   hv_gift_figures figures = {.trainers = trainers,
-                             .least = p->kept ? p->kept + 1 : 0,
-                             .has_room = p->n_held < PRETENDER_HELD,
+                             .least = hv_keep_least(&p->keep, &counts),
+                             .has_room = hv_keep_has_room(p->n_held - (p->arriving != NULL)),
                              .n_trainers = p->trainers(p->trainers_arg, trainers, HV_EPOCH_MEMBERS)};
-  hv_takers_follow(hv_node_takers(p->node), hv_span_of("run", 3), &figures, 1, 2 * OF_SUMS, NULL);
+  hv_takers_follow(hv_node_takers(p->node), hv_span_of("run", 3), &figures, p->keep.every, 2 * OF_SUMS, NULL);
 }
 
 static uint8_t *room(void *arg, const hv_manifest *manifest) {
@@ -488,6 +515,7 @@ static void begins(pretender *p) {
                    .trainers_arg = p->trainers_arg,
                    .lives = p->lives + 1,
                    .came_us = hv_sim_now(p->sim)};
+  hv_keep_init(&p->keep, 1);
   for (size_t v = 0; v < PRETENDER_VALUES; v++)
     p->model[v] = p->main[v] = v == PRETENDER_STEPS ? 0 : value_of(p->program.model, 77, v);
 }

@@ -7,12 +7,13 @@
 #define HV_TESTS_PRETENDER_H
 
 #include "core/epoch/driver.h"
+#include "core/epoch/keep.h"
 #include "core/node.h"
 #include "core/state/taker.h"
 #include "lib/random.h"
 #include "net/sim/sim.h"
 
-enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4, PRETENDER_HELD = 2 /* states of a hub */ };
+enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4 };
 enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is the number of steps behind it */
 
 typedef struct pretender_program {
@@ -95,7 +96,8 @@ typedef struct pretender {
   hv_gift_take take;
   pretender_held *arriving;
   size_t n_held;
-  uint64_t followed_us, kept;
+  uint64_t followed_us;
+  hv_keep keep;
   float kept_steps;
   /* what an observer may ask */
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];

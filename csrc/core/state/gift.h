@@ -15,6 +15,8 @@
 
 #include "core/state/ballot.h"
 
+#define HV_GIFT_EPOCH_MAX ((uint64_t)1 << 48) /* of a state: a peer's record has no larger count */
+
 /* Waits. X(name, milliseconds, what is waited for) */
 #define HV_GIFT_WAITS(X)                                                                                                           \
   X(LOOK, 1000, "the giver's next look for requests")                                                                              \

@@ -15,8 +15,6 @@
 #include "core/state/gift_turn.h"
 #include "core/state/state.h"
 
-#define HV_GIFT_EPOCH_MAX ((uint64_t)1 << 48) /* a peer's record has no larger count */
-
 typedef struct hv_takers {
   hv_env *env;
   hv_dht *dht;

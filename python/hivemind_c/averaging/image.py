@@ -5,11 +5,13 @@ from __future__ import annotations
 import weakref
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
+import _hivemind_c
+
 from hivemind_c.dht.values import _unpack
 
 Kind = Tuple[int, int, bool]  #: of a part: numbers of its codec and dtype, and whether each donor has its own bytes
 LINEAGE_BYTES = 16
-EPOCH_MAX = 1 << 48  #: of a state that is kept: a peer's record has no larger count
+EPOCH_MAX = _hivemind_c.STATE_EPOCH_MAX  #: of a state that is kept: a peer's record has no larger count
 
 
 class Image(NamedTuple):

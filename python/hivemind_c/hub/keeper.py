@@ -1,4 +1,7 @@
-"""The keeper of one run's state: downloads each new one as a joiner does, keeps it on disk, and offers it."""
+"""The keeper of one run's state: downloads each new one as a joiner does, keeps it on disk, and offers it.
+
+The core decides which states it keeps (csrc/core/epoch/keep.h).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import time
 import weakref
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
+import _hivemind_c
 from _hivemind_c import HivemindConnectionError, HivemindError, HivemindLookupError
 
 from hivemind_c._record import Recorder
@@ -17,11 +21,13 @@ from hivemind_c.hub.sizes import in_words
 
 logger = logging.getLogger("hivemind_c.hub")
 LOOK_S, LOAD_S = 5.0, 600.0  #: the longest look at the states on offer, and the longest download
-FIRST_S, MOST_S = 1.0, 5.0  #: between two looks: at first, and while nothing new is there
-PRIORITY = 1.0  #: a joiner asks a hub before the trainers, which have other work
 DECLARE_MS = 10_000
-AHEAD = 2  #: epochs that trainers may be ahead of their count, which is of a moment ago
 REFUSED_MAX = 16  #: digests of states that are not downloaded again
+FAULTS = {  #: why a state is not of the run that trains now
+    "AHEAD": "it is of swarm epoch {epoch}, and the trainers are in {now.epoch}",
+    "UNREACHED": f"it is of swarm epoch {{epoch}}, and no run reaches more than {EPOCH_MAX}",
+    "SETUP": "its setup is not that of the trainers",
+}
 
 
 class Training(NamedTuple):
@@ -61,10 +67,11 @@ class Keeper:
     ):
         self.record = Recorder(node.peer_id, run_id, "hub")
         self._node, self._run_id, self._key = node, run_id, f"{run_id}_state_averager".encode()
-        self._size_max, self._every, self._files, self._training = size_max, every, files, training
+        self._size_max, self._files, self._training = size_max, files, training
+        self._keep = _hivemind_c.Keep(every)
         self.held: Optional[Image] = None  #: the state on offer
         self._in_use: List["weakref.ref[Any]"] = []  # the images that take memory
-        self._pause, self._told = FIRST_S, ""
+        self._told = ""
         self._is_unsaved = self._disk_failed = False
         self._refused: List[bytes] = []  # digests of states of another run
         self._turn = threading.Lock()  # of those that change the offer
@@ -82,7 +89,7 @@ class Keeper:
         Args:
             ended: The end.
         """
-        while not ended.wait(self._pause):
+        while not ended.wait(self._keep.pause):
             begun = time.monotonic()
             try:
                 found = self._look()
@@ -91,13 +98,12 @@ class Keeper:
                     return
                 self._tell(f"{self._run_id}: could not follow the state, will retry: {error}")
                 found = False
-            # a state that takes long to download is not downloaded all of the time
-            self._pause = max(FIRST_S, time.monotonic() - begun) if found else min(1.5 * self._pause, MOST_S)
+            self._keep.looked(found, time.monotonic() - begun)
 
     @property
     def epoch(self) -> int:
         """The epoch of the state on offer, or 0. A reference to the state itself would keep its memory."""
-        return self.held.epoch if self.held is not None else 0
+        return self._keep.epoch
 
     @property
     def size_max(self) -> int:
@@ -107,24 +113,21 @@ class Keeper:
     @property
     def every(self) -> int:
         """Epochs from one state to the next."""
-        return self._every
+        return self._keep.every
 
     @property
     def least(self) -> int:
         """The oldest epoch whose state is of use."""
-        return self._least(self._training())
-
-    def _least(self, now: Optional[Training]) -> int:
-        if self.held is None:
-            return 0
-        # the state of trainers that have ended an epoch without the one held takes its place
-        return 1 if _foreign(self.held, now) else self.held.epoch + self._every
+        return self._keep.least(self._training())
 
     @property
     def has_room(self) -> bool:
         """True unless joiners still download the state before the present one."""
+        return self._keep.has_room(self._used())
+
+    def _used(self) -> int:
         self._in_use = [use for use in self._in_use if use() is not None]
-        return len(self._in_use) < 2
+        return len(self._in_use)
 
     def take(self, image: Image) -> bool:
         """Keeps a state and offers it. False: it is too old by now.
@@ -136,13 +139,15 @@ class Keeper:
         """
         with self._turn:
             now = self._training()
-            if reason := _foreign(image, now):
+            verdict, fault = self._keep.judge(image.epoch, image.setup, now)
+            if verdict == "REFUSE":
+                reason = FAULTS[fault].format(epoch=image.epoch, now=now)
                 self.record("refuse", epoch=image.epoch, mark=image.lineage, why=reason)
                 raise ValueError(reason)
-            if image.epoch < self._least(now):
+            if verdict == "OLD":
                 return False
-            if self.held is not None and image.epoch < self.held.epoch + self._every:
-                self._give_way(_foreign(self.held, now), image.epoch)
+            if verdict == "REPLACE":
+                self._give_way(FAULTS[fault].format(epoch=self.epoch, now=now), image.epoch)
             self._offer(image)
             self._is_unsaved, self._told = True, ""
             self.record("keep", epoch=image.epoch, mark=image.lineage, swarm=now.epoch if now else None)
@@ -156,7 +161,7 @@ class Keeper:
         logger.warning(
             "%s: the state of swarm epoch %d that this hub held gives way to the trainers' of swarm epoch %d: %s%s",
             self._run_id,
-            self.held.epoch if self.held is not None else 0,
+            self.epoch,
             epoch,
             reason,
             f"; its checkpoints are set aside, such as {aside[0]}" if aside else "",
@@ -170,21 +175,13 @@ class Keeper:
 
     def _look(self) -> bool:
         """Takes the newest state if it is another than the one held. False: there is none."""
-        now = self._training()
-        least = self._least(now)
-        # nobody else makes a newer state than the trainers; the first one may be left from trainers that have gone
-        if not self.has_room or (self.held is not None if now is None else now.epoch + AHEAD < least):
-            return False
-        # trainers that are counted there are what a joiner knows of an epoch: a smaller majority is enough
-        known = least if now is not None and now.epoch >= least else 0
+        step = self._keep.look(self._training(), self._used())
         try:
-            epoch = self._node.state_look(self._key, LOOK_S, known).result()
-            if known and not _is_reached(epoch, now):
-                known = 0
-                epoch = self._node.state_look(self._key, LOOK_S, known).result()
-            if epoch < least or not _is_reached(epoch, now):
+            while step == "LOOK":
+                step = self._keep.found(self._node.state_look(self._key, LOOK_S, self._keep.known).result())
+            if step != "LOAD":
                 return False
-            digest, image = self._load(known)
+            digest, image = self._load(self._keep.known)
         except (HivemindLookupError, HivemindConnectionError):
             return False  # nobody offers one, or its donors have gone
         try:
@@ -211,9 +208,10 @@ class Keeper:
     def _offer(self, image: Image) -> None:
         parts = tuple((part, *kind) for part, kind in zip(image.parts, image.kinds))
         self._node.state_offer(
-            self._key, image.epoch, image.metadata, parts, PRIORITY, DECLARE_MS, image.lineage
+            self._key, image.epoch, image.metadata, parts, _hivemind_c.HUB_PRIORITY, DECLARE_MS, image.lineage
         ).result()
         self.held = image
+        self._keep.hold(image.epoch, image.setup)
         if (use := image.last_use()) is not None:
             self._in_use.append(use)
 
@@ -233,18 +231,3 @@ class Keeper:
                     error.strerror or error,
                 )
             self._disk_failed = True
-
-
-def _is_reached(epoch: int, now: Optional[Training]) -> bool:
-    return epoch <= (EPOCH_MAX if now is None else now.epoch + AHEAD)
-
-
-def _foreign(image: Image, now: Optional[Training]) -> str:
-    """Why a state is not of the run that trains now. "": it may be."""
-    if not _is_reached(image.epoch, now):
-        return f"it is of swarm epoch {image.epoch}, and " + (
-            f"the trainers are in {now.epoch}" if now is not None else f"no run reaches more than {EPOCH_MAX}"
-        )
-    if now is not None and now.setup and image.setup != now.setup:
-        return "its setup is not that of the trainers"
-    return ""

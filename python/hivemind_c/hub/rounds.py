@@ -59,9 +59,9 @@ class Rounds:
         tracker = self._tracker
         if tracker is None:
             return None
-        now = tracker.figures()
+        epoch = tracker.core.counted()
         tracker.fetch_global_progress()
-        return Training(now.epoch, self._setup) if now.fetched and now.peers else None
+        return None if epoch is None else Training(epoch, self._setup)
 
     def run(self, ended: threading.Event) -> None:
         """Follows the run until ended is set.

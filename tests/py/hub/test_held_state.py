@@ -3,6 +3,7 @@
 import logging
 import time
 
+import _hivemind_c
 import pytest
 
 from hivemind_c.averaging.image import EPOCH_MAX, Image
@@ -121,6 +122,23 @@ def test_state_of_another_setup_is_downloaded_once(keeper, offer, caplog):
     assert not keeper._look() and len(keeper._refused) == 1 and "setup is not that of the trainers" in caplog.text
     with pytest.raises(ValueError, match="setup is not that of the trainers"):
         keeper.take(state(5, b""))
+
+
+def test_core_remembers_the_setup_of_the_state_held():
+    keep, size = _hivemind_c.Keep(1), 1 << 16
+    for epoch in (8, 9):
+        keep.hold(epoch, b"a" * size)  # nobody else has these bytes
+    rest = [b"b" * size for _ in range(8)]
+    assert keep.judge(5, rest[0], (8, rest[0])) == ("REPLACE", "SETUP")
+    assert keep.judge(5, b"a" * size, (8, b"a" * size)) == ("OLD", "NONE")
+
+
+@pytest.mark.parametrize("training", [(), (1,), (1, "text"), (-1, b""), (1 << 64, b""), [1, b""], 1])
+def test_core_refuses_trainers_of_another_form(training):
+    keep = _hivemind_c.Keep(1)
+    for ask in (lambda: keep.least(training), lambda: keep.look(training, 0), lambda: keep.judge(1, b"", training)):
+        with pytest.raises((TypeError, OverflowError)):
+            ask()
 
 
 def test_two_hubs_follow_one_trainer(keeper, offer):

@@ -71,7 +71,7 @@ static void settle(room *r) {
   uint64_t epoch = r->scene.epoch;
   if (!gift_scene_await(&r->scene, epoch, HUB_S))
     swarm_fail(run, "the hub has the state of epoch %llu and not that of %llu, %d s after all was calm",
-               (unsigned long long)r->scene.hub.epoch, (unsigned long long)epoch, HUB_S);
+               (unsigned long long)r->scene.hub.keep.held.epoch, (unsigned long long)epoch, HUB_S);
   for (size_t i = 0; i < JOINERS; i++)
     if (r->begun[i]) {
       state_finish(&r->scene.s, &r->tries[i], 1, JOINER_S + 10);

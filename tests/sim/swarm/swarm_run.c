@@ -391,8 +391,8 @@ static int is_on_offer(const room *r, size_t to, uint64_t least) {
   size_t n = 0, n_older = 0;
   for (size_t i = 0; i < r->n; i++) {
     const pretender *p = &r->seats[i].program;
-    uint64_t epoch = helps(r, i) ? p->kept : lives(r, i) ? pretender_look(p)->offered : HV_EPOCH_NONE;
-    if (i == to || !lives(r, i) || p->program.client || epoch == HV_EPOCH_NONE || (helps(r, i) && !p->kept))
+    uint64_t epoch = helps(r, i) ? p->keep.held.epoch : lives(r, i) ? pretender_look(p)->offered : HV_EPOCH_NONE;
+    if (i == to || !lives(r, i) || p->program.client || epoch == HV_EPOCH_NONE || (helps(r, i) && !p->keep.holds))
       continue;
     if (epoch < least)
       n_older++;
