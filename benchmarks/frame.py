@@ -102,6 +102,8 @@ class Run:
 
     def figure(self, name: str, values: Sequence[float]) -> Spread:
         """A number with its unit last in its name: "ours_calls_per_s"."""
+        if any(map(math.isnan, values)):  # as in ratio
+            return NOTHING
         self.figures[name] = spread(values)
         return self.figures[name]
 

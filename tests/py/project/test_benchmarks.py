@@ -264,6 +264,7 @@ def test_tree_is_set_against_a_wheel(tmp_path, capsys):
         sides = ("ours", "plain_one", "hivemind")
         samples = run.interleave({side: lambda side=side: turn(side) for side in sides})
         run.ratio("plain", column(samples["ours"], "calls_per_s"), column(samples["plain_one"], "calls_per_s"))
+        run.figure("plain_per_s", column(samples["plain_one"], "calls_per_s"))
         run.figures_of(samples)
 
     row = types.SimpleNamespace(__doc__="a row", GOALS={"plain": 1.0}, ROUNDS=2, measure=measure)
@@ -271,7 +272,7 @@ def test_tree_is_set_against_a_wheel(tmp_path, capsys):
     assert main(["fake", "--json", "--against", str(wheel)], {"fake": row}) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["ratios"] == {"ours_calls_per_s_of_wheel": 1.5}
-    assert outcome["figures"]["ours_wheel_calls_per_s"] == 2.0
+    assert outcome["figures"]["ours_wheel_calls_per_s"] == 2.0 and "plain_per_s" not in outcome["figures"]
     assert log == [("ours", True), ("ours", False)] + [("ours", True), ("ours", False), ("ours", False), ("ours", True)]
 
 
