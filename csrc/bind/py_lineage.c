@@ -236,11 +236,12 @@ static PyObject *lineage_stepped(PyObject *object, PyObject *args) {
 static PyObject *lineage_stepped_alone(PyObject *object, PyObject *args) {
   const char *text;
   Py_ssize_t size;
-  unsigned long long epoch, samples;
+  unsigned long long epoch, moment_us, samples;
   hv_peer_id me;
   hv_error err = {0};
   hv_env env = bind_hashing();
-  if (!PyArg_ParseTuple(args, "s#O&O&:stepped_alone", &text, &size, bind_whole_number, &epoch, bind_whole_number, &samples))
+  if (!PyArg_ParseTuple(args, "s#O&O&O&:stepped_alone", &text, &size, bind_whole_number, &epoch, bind_whole_number, &moment_us,
+                        bind_whole_number, &samples))
     return NULL;
   if (hv_peer_parse(hv_span_of(text, (size_t)size), &me, &err) != HV_OK) {
     PyErr_SetString(PyExc_ValueError, err.text);
@@ -248,7 +249,7 @@ static PyObject *lineage_stepped_alone(PyObject *object, PyObject *args) {
   }
   if (bind_lineage_know(object) < 0)
     return NULL;
-  hv_lineage_stepped_alone(lineage_of(object), &env, &me, epoch, samples);
+  hv_lineage_stepped_alone(lineage_of(object), &env, &me, epoch, moment_us, samples);
   Py_RETURN_NONE;
 }
 
@@ -306,7 +307,7 @@ static const PyMethodDef methods[] = {
     {"averaged", lineage_averaged, METH_O, "averaged(stamp): another average is in the state."},
     {"stepped", lineage_stepped, METH_VARARGS, "stepped(stamps, frozen, samples): the optimizer stepped with averages."},
     {"stepped_alone", lineage_stepped_alone, METH_VARARGS,
-     "stepped_alone(peer, epoch, samples): the optimizer stepped with this peer's own gradient."},
+     "stepped_alone(peer, epoch, moment, samples): the optimizer stepped with this peer's own gradient."},
     {"set_up", lineage_set_up, METH_VARARGS, "set_up(digest): the peer trains under another setup from here on."},
     {"judge", lineage_judge, METH_O, "judge(swarms) -> whether this replica is the swarm's, by the mark of lineage_view()."},
     {"is_left", lineage_is_left, METH_NOARGS, "This replica is not the swarm's any more."},

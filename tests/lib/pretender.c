@@ -92,6 +92,33 @@ static hv_state_offer state_of(void *owner, uint64_t epoch, hv_payload *bytes, c
   return offer;
 }
 
+/* Of a state's bytes; never 0. */
+static uint64_t hash_of(const void *state) {
+  const uint8_t *bytes = state;
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < OF_SUMS; i++)
+    hash = (hash ^ bytes[i]) * 1099511628211u;
+  return hash | 1;
+}
+
+int pretender_lied_of(const pretender *p, uint64_t hash) {
+  for (size_t i = 0; i < PRETENDER_LIES; i++)
+    if (p->lied_of[i] == hash)
+      return hash != 0;
+  return 0;
+}
+
+/* The state that it offers. */
+static hv_payload *copy_of_state(pretender *p) {
+  float values[PRETENDER_VALUES];
+  memcpy(values, p->snapshot, sizeof values);
+  if (p->program.lies & (PRETENDER_LIES_AHEAD | PRETENDER_LIES_BYTES)) {
+    values[below(p, PRETENDER_STEPS)] += 1;
+    p->lied_of[p->n_lied_of++ % PRETENDER_LIES] = hash_of(values);
+  }
+  return hv_payload_copy(p->env->mem, values, sizeof values);
+}
+
 /* The latest snapshot in a free slot, whose bytes are to be released once it is under way. NULL: there is none. */
 static pretender_shared *shares(pretender *p, pretender_shared *slots, uint64_t epoch, const hv_mark *mark,
                                 void (*done)(hv_state_offer *, hv_status, const char *)) {
@@ -99,10 +126,11 @@ static pretender_shared *shares(pretender *p, pretender_shared *slots, uint64_t 
   for (size_t i = 0; i < PRETENDER_OFFERS; i++)
     if (!slots[i].is_under_way)
       s = &slots[i];
-  hv_payload *bytes = s ? hv_payload_copy(p->env->mem, p->snapshot, sizeof p->snapshot) : NULL;
+  hv_payload *bytes = s ? copy_of_state(p) : NULL;
   if (!bytes)
     return NULL;
-  *s = (pretender_shared){.of = p, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
+  *s = (pretender_shared){.of = p, .epoch = epoch, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
+  epoch += p->program.lies & PRETENDER_LIES_AHEAD ? p->program.ahead : 0;
   if (pretender_look(p)->lineage->is_kept) /* else the state has no mark, and is known by its bytes */
     memcpy(s->metadata, mark->bytes, HV_MARK_SIZE);
   s->give.state = state_of(s, epoch, bytes, &s->part, s->metadata, done);
@@ -114,7 +142,7 @@ static void was_offered(hv_state_offer *offer, hv_status status, const char *tex
   (void)text;
   s->is_under_way = 0;
   if (status != HV_CANCELLED && s->of->driver)
-    hv_epoch_driver_offered(s->of->driver, offer->epoch, status == HV_OK);
+    hv_epoch_driver_offered(s->of->driver, s->epoch, status == HV_OK);
 }
 
 static int offer(void *arg, uint64_t epoch, const hv_mark *mark) {
@@ -297,6 +325,12 @@ static void writes_gradients(pretender *p) {
   p->summed = 0;
 }
 
+/* Values of a usual size in place of these. */
+static void lies_of(pretender *p, float *values) {
+  for (size_t v = 0; v < PRETENDER_STEPS; v++)
+    values[v] = (float)(2 * check_uniform(&p->rng) - 1);
+}
+
 static void steps(float *values, const float *gradients) {
   for (size_t v = 0; v < PRETENDER_STEPS; v++)
     values[v] -= 0.125f * gradients[v];
@@ -339,6 +373,8 @@ static int does(pretender *p, const hv_epoch_order *order) {
       return 1;
     }
     writes_gradients(p);
+    if (p->program.lies & PRETENDER_LIES_GRADIENTS)
+      lies_of(p, p->gradients);
     return check_uniform(&p->rng) < p->program.fails ? -1 : 1;
   case HV_EPOCH_TAKE:
     takes_state(p);
@@ -347,6 +383,8 @@ static int does(pretender *p, const hv_epoch_order *order) {
     memcpy(p->snapshot, p->model, OF_SUMS);
     return 1;
   case HV_EPOCH_ADOPT:
+    p->taken[0] = hash_of(p->image);
+    p->taken[1] = pretender_look(p)->coming;
     memcpy(p->model, p->image, OF_SUMS);
     memcpy(p->main, p->image, OF_SUMS);
     p->schedule = order->samples;
@@ -527,6 +565,8 @@ static hv_status make(hv_env *env, void *arg, hv_core *out) {
       .me = p->id, .initial = p->initial, .n_initial = p->n_initial, .client_mode = p->program.client, .hello_every_ms = 2000};
   *out = (hv_core){p, steps_node};
   p->env = env;
+  if (p->program.seated)
+    p->program.seated(p->program.seated_arg, env);
   return hv_node_new(env, &config, &p->node);
 }
 

@@ -13,8 +13,15 @@
 #include "lib/random.h"
 #include "net/sim/sim.h"
 
-enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4 };
+enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4, PRETENDER_LIES = 32 };
 enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is the number of steps behind it */
+
+/* Harm that a program means. Its own replica stays as it is. */
+typedef enum pretender_lies {
+  PRETENDER_LIES_AHEAD = 1,    /* it offers a state of an epoch that nobody has */
+  PRETENDER_LIES_BYTES = 2,    /* it offers other bytes under the mark of its replica */
+  PRETENDER_LIES_GRADIENTS = 4 /* it averages gradients of a usual size that are not its own */
+} pretender_lies;
 
 typedef struct pretender_program {
   hv_epoch_options options;
@@ -26,8 +33,12 @@ typedef struct pretender_program {
   uint64_t model; /* the values that it begins with follow from this number */
   int client, begins_run;
   hv_epoch_company company;
-  double fails; /* probability that a gradient is not finite */
-  int differs;  /* as of the machine: only averages of the state are offered */
+  double fails;                           /* probability that a gradient is not finite */
+  int differs;                            /* as of the machine: only averages of the state are offered */
+  unsigned lies;                          /* pretender_lies; 0: it is honest */
+  uint64_t ahead;                         /* epochs, of PRETENDER_LIES_AHEAD */
+  void (*seated)(void *arg, hv_env *env); /* its node begins, and has no core yet; NULL: nobody wants to know */
+  void *seated_arg;
 } pretender_program;
 
 typedef struct pretender_work {
@@ -40,6 +51,7 @@ typedef struct pretender_shared {
   struct pretender *of;
   hv_gift_give give;
   int is_under_way;
+  uint64_t epoch; /* of the machine's order */
   uint8_t metadata[HV_MARK_SIZE];
   hv_manifest_part part;
 } pretender_shared;
@@ -101,7 +113,9 @@ typedef struct pretender {
   float kept_steps;
   /* what an observer may ask */
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
-  uint64_t own_step; /* 1 + the epoch for which it told of a step by itself */
+  uint64_t taken[2];                           /* hash and epoch of the latest state that it adopted; zeros: none */
+  uint64_t lied_of[PRETENDER_LIES], n_lied_of; /* hashes of the states that it offered and that were lies, the latest ones */
+  uint64_t own_step;                           /* 1 + the epoch for which it told of a step by itself */
   pretender_ending ending;
   hv_mark offered; /* of the state on offer */
   char failure[200];
@@ -118,6 +132,8 @@ void pretender_leave(pretender *p);
 const hv_epoch *pretender_look(const pretender *p);
 /* 1: nothing of it is under way, so that its values are those of its mark. */
 int pretender_rests(const pretender *p);
+/* 1: it offered a state with this hash that was not its own. */
+int pretender_lied_of(const pretender *p, uint64_t hash);
 /* Steps behind the replica that its model has, or that a hub keeps. */
 double pretender_steps(const pretender *p);
 

@@ -114,13 +114,18 @@ static void tell_members(work *w) {
   memcpy(w->outcome.round, group->id, sizeof w->outcome.round);
 }
 
+static void tell_departure(work *w) {
+  const hv_match_group *group = w->group;
+  hv_allreduce_depart(w->average->all->rounds, group->id, group->members, group->n_members, group->me);
+}
+
 /* Within done the program may start the next step or close the averager: neither is touched after it. */
 static void average_over(work *w, hv_status status, const char *text) {
   hv_average *a = w->average, *closing = a->closing ? a : NULL;
   hv_averages *all = a->all;
   hv_average_step *step = w->step;
   if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1) {
-    hv_allreduce_depart(a->all->rounds, w->group->id, w->group->members, w->group->n_members, w->group->me);
+    tell_departure(w);
     hv_match_forget_begun(a->match, w->seek.epoch);
   }
   average_move(w, HV_AVERAGE_OVER);
@@ -148,6 +153,7 @@ static void average_end(work *w, hv_status status, const char *text) {
       average_over(w, w->why.status, w->why.text);
     return;
   case HV_AVERAGE_REDUCING:
+    tell_departure(w); /* also those to whom it has no stream yet */
     hv_allreduce_cancel(w->round);
     return;
   case HV_AVERAGE_SETTLING: /* it has what it wanted */
@@ -697,9 +703,21 @@ static int expects(void *averages, const uint8_t round[HV_ROUND_ID_SIZE]) {
   return 0;
 }
 
+static int has_member(void *averages, const uint8_t round[HV_ROUND_ID_SIZE], const hv_peer_id *peer) {
+  for (const hv_average *a = ((const hv_averages *)averages)->first; a; a = a->next) {
+    const hv_match_group *group = a->work ? a->work->group : NULL;
+    int is_it = group && memcmp(group->id, round, HV_ROUND_ID_SIZE) == 0;
+    for (size_t i = 0; is_it && i < group->n_members; i++)
+      if (hv_peer_equal(&group->members[i].at.id, peer))
+        return 1;
+  }
+  return 0;
+}
+
 void hv_averages_init(hv_averages *all, hv_env *env, hv_match_registry *matches, hv_allreduce_registry *rounds) {
   *all = (hv_averages){.env = env, .matches = matches, .rounds = rounds};
   rounds->expects = expects;
+  rounds->has_member = has_member;
   rounds->averages = all;
 }
 

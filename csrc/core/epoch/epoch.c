@@ -201,10 +201,11 @@ void epoch_keeps_sums(hv_epoch *self) {
   hv_epoch_ledger_stepped(self->ledger);
 }
 
-/* A peer without a replica follows the epochs of the others (rule 15). */
+/* A peer without a replica follows the epochs of the others, also back: it is one ahead of them at most, unless it believed a claim
+ * of one that was counted alone (rule 15). */
 static void follows(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (f->epoch > self->told) {
+  if (f->epoch > self->told || (f->n_peers && f->epoch + 1 < self->told)) {
     epoch_cancel(self);
     epoch_counts(self, f->epoch, e->now_us);
     epoch_reached(self);

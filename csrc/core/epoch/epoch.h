@@ -58,6 +58,7 @@ enum {
   HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
   HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
+  HV_EPOCH_BEYOND = 2,         /* offers by which claims may be ahead of the newest state that was found */
   HV_EPOCH_ORDERS = 32,
   HV_EPOCH_MEMBERS = 256
 };

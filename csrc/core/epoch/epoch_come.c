@@ -67,13 +67,33 @@ void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
 
 /* ---- aside ---- */
 
-/* Rule 12: where the group of the swarm's epoch may have formed without this peer, it loads the state of the next one. */
-static void chooses_epoch(hv_epoch *self, const epoch_event *e) {
+/* Of a wrong replica: the oldest state that may replace it. */
+static uint64_t least_needed(const hv_epoch *self) {
+  return self->told + (self->left_out == self->told);
+}
+
+/* The claims are so far beyond the newest state on offer that one that counts may be a liar's (rule 12). */
+static int is_far_beyond(const hv_epoch *self, uint64_t claimed, uint64_t found) {
+  uint64_t most = HV_EPOCH_BEYOND * epoch_offers_every(self) * self->config.options.average_state_every;
+  return found != HV_EPOCH_NONE && claimed > found && claimed - found > most;
+}
+
+/* Rule 12: where the group of the swarm's epoch may have formed without this peer, it loads the state of the next one. found: the
+ * newest state on offer, where it has looked. */
+static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) {
   const hv_progress_figures *f = e->figures;
   uint64_t eta_us = f->eta_us, epoch_us = HV_EPOCH_NOTICE_US, ahead = 1;
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
-  self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
   self->until_us = e->now_us;
+  if (epoch_is_unusable(self) && self->failures) { /* rule 13: the claim may be of an epoch that nobody has */
+    self->wanted = least_needed(self);
+    return;
+  }
+  if (is_far_beyond(self, f->epoch, found)) {
+    self->wanted = self->wanted > found ? self->wanted : found;
+    return;
+  }
+  self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
   if (self->is_asked || !self->traits.sums || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !epoch_forms_groups(self, f))
     return;
   eta_us = eta_us == HV_PROGRESS_NEVER ? 0 : eta_us;
@@ -100,8 +120,9 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
   epoch_moves(self, HV_EPOCH_COMING);
   epoch_wake(self, 0);
   self->goes_on = 0;
+  uint64_t found = self->found;
   self->found = HV_EPOCH_NONE;
-  chooses_epoch(self, e);
+  chooses_epoch(self, e, found);
   if (has_sums)
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_DROP, 0);
 }

@@ -81,7 +81,7 @@ static void counts(hv_epoch *self, const epoch_event *e) {
 }
 
 /* The mark moves with the step: by the average's stamp, or by this peer's name (lineage, rules 2 and 3). */
-static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts) {
+static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts, uint64_t now_us) {
   hv_epoch_run *r = &self->end;
   r->stepped = 1;
   if (!r->averaged)
@@ -94,13 +94,13 @@ static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts) {
     hv_lineage_stepped(self->lineage, self->config.env, facts->n_stamps ? facts->stamps : &r->stamp,
                        facts->n_stamps ? facts->n_stamps : 1, facts->frozen, facts->n_frozen, self->config.target);
   else
-    hv_lineage_stepped_alone(self->lineage, self->config.env, &self->config.me, r->epoch, r->samples);
+    hv_lineage_stepped_alone(self->lineage, self->config.env, &self->config.me, r->epoch, now_us, r->samples);
 }
 
-static int steps(hv_epoch *self, hv_epoch_lane lane) {
+static int steps(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   if (!self->end.averaged && !self->end.samples) { /* it has counted the epoch, and has nothing for it */
     epoch_tell(self, HV_EPOCH_SAYS_NO_STEP);
-    has_stepped(self, &(hv_epoch_step_facts){0});
+    has_stepped(self, &(hv_epoch_step_facts){0}, e->now_us);
     return 0;
   }
   epoch_act(self, lane, HV_EPOCH_STEP, self->end.samples);
@@ -133,7 +133,7 @@ static int does(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch
   case HV_EPOCH_AVERAGE_GRADIENTS:
     return begins_round(self, lane, HV_EPOCH_GRADIENTS);
   case HV_EPOCH_STEP:
-    return steps(self, lane);
+    return steps(self, lane, e);
   case HV_EPOCH_COUNT:
     counts(self, e);
     return 0;
@@ -226,7 +226,7 @@ void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const 
     return;
   }
   if (action == HV_EPOCH_STEP)
-    has_stepped(self, &e->step);
+    has_stepped(self, &e->step, e->now_us);
   if (action == HV_EPOCH_PREPARE && e->ok <= 0 && r->samples) { /* not finite: it takes the others' average */
     hv_epoch_ledger_not_finite(self->ledger);
     r->samples = 0;
@@ -361,7 +361,7 @@ static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event 
   if (r->state_averaged && !e->ok) /* not all that was averaged was this replica (lineage, rule 5) */
     hv_lineage_averaged(self->lineage, self->config.env, e->stamp);
   if (!r->state_averaged && self->traits.has_replica && (e->ok < 0 || (!e->ok && r->meets_another)))
-    hv_lineage_averaged_in_part(self->lineage, self->config.env, &self->config.me, r->epoch);
+    hv_lineage_averaged_in_part(self->lineage, self->config.env, &self->config.me, r->epoch, e->now_us);
   if (!r->acting[lane])
     advances(self, lane, e);
 }

@@ -55,6 +55,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e); /* a batch while it rest
 void epoch_looks(hv_epoch *self, const epoch_event *e); /* in LOOKING */
 
 /* epoch_offer.c */
+uint64_t epoch_offers_every(const hv_epoch *self); /* epochs from one offer to the next */
 void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed);
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e);
 void epoch_offers_withdraw(hv_epoch *self);

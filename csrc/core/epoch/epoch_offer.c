@@ -8,7 +8,7 @@ static uint64_t period_us(const hv_epoch *self) {
 }
 
 /* Powers of two, so that peers whose epochs take about the same choose the same epochs. */
-static uint64_t every(const hv_epoch *self) {
+uint64_t epoch_offers_every(const hv_epoch *self) {
   uint64_t n = 1;
   while (self->epoch_us && n * self->epoch_us < period_us(self) && n < HV_EPOCH_LEAP)
     n *= 2;
@@ -37,7 +37,7 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   self->settled_us = e->now_us;
   int early = self->offered == epoch, own = !self->end.averaged && !self->end.alone;
   int wanted = self->end.meets_another || own || is_wanted(self, epoch);
-  if ((early && !changed) || (!early && !wanted && epoch % every(self)))
+  if ((early && !changed) || (!early && !wanted && epoch % epoch_offers_every(self)))
     return;
   epoch_snapshot(self, epoch);
 }

@@ -214,21 +214,23 @@ void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size
   l->samples = samples;
 }
 
-static void moves_by_name(hv_lineage *l, hv_env *env, const char *deed, const hv_peer_id *me, uint64_t epoch) {
+static void moves_by_name(hv_lineage *l, hv_env *env, const char *deed, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us) {
   if (!l->is_kept)
     return;
   block b = deed_of(l, deed);
   add_bytes(&b, me->key, sizeof me->key);
   add_number(&b, epoch);
+  add_number(&b, moment_us);
   hash_block(&b, env, l->mark.bytes);
 }
 
-void hv_lineage_averaged_in_part(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch) {
-  moves_by_name(l, env, "hv:averaged in part", me, epoch);
+void hv_lineage_averaged_in_part(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us) {
+  moves_by_name(l, env, "hv:averaged in part", me, epoch, moment_us);
 }
 
-void hv_lineage_stepped_alone(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t samples) {
-  moves_by_name(l, env, "hv:stepped alone", me, epoch);
+void hv_lineage_stepped_alone(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us,
+                              uint64_t samples) {
+  moves_by_name(l, env, "hv:stepped alone", me, epoch, moment_us);
   l->samples = l->is_kept ? samples : l->samples;
 }
 

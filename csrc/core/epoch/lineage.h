@@ -77,14 +77,17 @@ void hv_lineage_restart(hv_lineage *lineage, const hv_mark *mark);
 
 /* Another average is in the state. An average of what was alike changes no bit, and is no reason to call this. */
 void hv_lineage_averaged(hv_lineage *lineage, hv_env *env, uint64_t stamp);
-/* An average that failed, and of which others have other parts, or none, may have left some of its chunks in the state. */
-void hv_lineage_averaged_in_part(hv_lineage *lineage, hv_env *env, const hv_peer_id *me, uint64_t epoch);
+/* An average that failed, and of which others have other parts, or none, may have left some of its chunks in the state. moment_us:
+ * of this peer's clock. */
+void hv_lineage_averaged_in_part(hv_lineage *lineage, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us);
 /* The optimizer stepped with the swarm's average. stamps: of its n averages. frozen: the parameters without a step, in rising
  * order. samples: what was averaged over. */
 void hv_lineage_stepped(hv_lineage *lineage, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,
                         uint64_t samples);
-/* The optimizer stepped with this peer's own gradient. */
-void hv_lineage_stepped_alone(hv_lineage *lineage, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t samples);
+/* The optimizer stepped with this peer's own gradient. moment_us: as above; a peer that starts again may step twice in one epoch.
+ */
+void hv_lineage_stepped_alone(hv_lineage *lineage, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us,
+                              uint64_t samples);
 /* The peer trains under another setup from here on. */
 void hv_lineage_set_up(hv_lineage *lineage, hv_env *env, hv_span setup);
 

@@ -22,7 +22,7 @@
 #define HV_ALLREDUCE_REGISTRY_BYTES (256u << 20)       /* payload bytes of waiting streams of peers that are not trusted */
 #define HV_ALLREDUCE_REGISTRY_ORIGIN_BYTES (64u << 20) /* of those, of one public network, or of one peer of a private one */
 #define HV_ALLREDUCE_LEFT 16                           /* number of rounds remembered after this member left them */
-#define HV_ALLREDUCE_DEPARTED 16 /* number of peers remembered that left rounds; as many again that are not trusted */
+#define HV_ALLREDUCE_DEPARTED 16 /* notes of peers that left rounds; as many again of peers that are not trusted */
 
 typedef struct hv_allreduce hv_allreduce;
 
@@ -40,6 +40,8 @@ typedef struct hv_allreduce_registry {
                       const uint8_t round[HV_ROUND_ID_SIZE]); /* its stream was refused: no such round; may be NULL */
   void *arg;
   int (*expects)(void *averages, const uint8_t round[HV_ROUND_ID_SIZE]); /* true if that round may begin here; NULL: any */
+  /* True if that round's group has formed here with that peer in it. NULL: never. */
+  int (*has_member)(void *averages, const uint8_t round[HV_ROUND_ID_SIZE], const hv_peer_id *peer);
   void *averages;
   uint8_t left[HV_ALLREDUCE_LEFT][HV_ROUND_ID_SIZE];
   size_t n_left;
@@ -47,7 +49,8 @@ typedef struct hv_allreduce_registry {
   struct {
     hv_peer_id peer;
     uint8_t round[HV_ROUND_ID_SIZE];
-  } departed[2][HV_ALLREDUCE_DEPARTED]; /* peers that left rounds that have not begun here, one note each; [1]: trusted ones */
+  } departed[2][HV_ALLREDUCE_DEPARTED]; /* peers that left rounds that have not begun here, one note each, and one for each group
+                                           that has formed here; [1]: trusted ones */
   size_t n_departed[2];                 /* notes that took a new place */
   hv_timer sweep;
 } hv_allreduce_registry;

@@ -62,6 +62,32 @@ static size_t count_departed(const hv_allreduce_registry *registry, int trusted)
   return n < HV_ALLREDUCE_DEPARTED ? n : HV_ALLREDUCE_DEPARTED;
 }
 
+static int is_member(const hv_allreduce_registry *registry, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]) {
+  return registry->has_member && registry->has_member(registry->averages, round, peer);
+}
+
+/* True if this note is of a round that may still begin here. */
+static int is_of_use(const hv_allreduce_registry *registry, int trusted, size_t at) {
+  return is_member(registry, &registry->departed[trusted][at].peer, registry->departed[trusted][at].round);
+}
+
+/* Where to note that a peer has left a round. It has one note, and one more for each group that has formed here with it. The note
+ * that makes way for a new one is the first one that is of no use, if there is one. */
+static size_t place_of_note(hv_allreduce_registry *registry, int trusted, const hv_peer_id *peer,
+                            const uint8_t round[HV_ROUND_ID_SIZE]) {
+  size_t n = count_departed(registry, trusted), at;
+  for (at = 0; at < n; at++)
+    if (hv_peer_equal(&registry->departed[trusted][at].peer, peer) &&
+        (memcmp(registry->departed[trusted][at].round, round, HV_ROUND_ID_SIZE) == 0 || !is_of_use(registry, trusted, at)))
+      return at;
+  for (size_t tries = 0; tries < HV_ALLREDUCE_DEPARTED; tries++) {
+    at = registry->n_departed[trusted]++ % HV_ALLREDUCE_DEPARTED;
+    if (at >= n || !is_of_use(registry, trusted, at))
+      break;
+  }
+  return at;
+}
+
 void hv_allreduce_departed(hv_allreduce_registry *registry, const hv_peer_id *peer, const uint8_t round[HV_ROUND_ID_SIZE]) {
   static const uint8_t none[HV_ROUND_ID_SIZE];
   if (memcmp(round, none, sizeof none) == 0)
@@ -71,14 +97,12 @@ void hv_allreduce_departed(hv_allreduce_registry *registry, const hv_peer_id *pe
     if (i != self->round.me && hv_peer_equal(&self->round.members[i].at.id, peer))
       member_is_gone(self, i);
   hv_tier tier = registry->tier ? registry->tier(registry->arg, peer) : HV_TIER_TRUSTED;
+  if (is_member(registry, peer, round)) /* the table of peers may have no room for it */
+    tier = HV_TIER_TRUSTED;
   if (self || tier == HV_TIER_STRANGER)
     return; /* strangers would leave no room for those that were met */
   int trusted = tier == HV_TIER_TRUSTED;
-  size_t at = 0, n = count_departed(registry, trusted);
-  while (at < n && !hv_peer_equal(&registry->departed[trusted][at].peer, peer))
-    at++;
-  if (at == n)
-    at = registry->n_departed[trusted]++ % HV_ALLREDUCE_DEPARTED;
+  size_t at = place_of_note(registry, trusted, peer, round);
   registry->departed[trusted][at].peer = *peer;
   memcpy(registry->departed[trusted][at].round, round, HV_ROUND_ID_SIZE);
 }

@@ -48,8 +48,9 @@ def test_other_beginnings_deeds_and_orders_differ():
         [("stepped", [1], [2], 64)],
         [("averaged", 1)],
         [("set_up", b"1")],
-        [("stepped_alone", peer_id(1), 1, 64)],
-        [("stepped_alone", peer_id(2), 1, 64)],
+        [("stepped_alone", peer_id(1), 1, 5, 64)],
+        [("stepped_alone", peer_id(2), 1, 5, 64)],
+        [("stepped_alone", peer_id(1), 1, 6, 64)],
         [("stepped", [1], [], 64), ("averaged", 1)],
         [("averaged", 1), ("stepped", [1], [], 64)],
     ):

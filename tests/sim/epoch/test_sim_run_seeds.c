@@ -1,5 +1,7 @@
 /* Seeds of the swarm room `run` that once found something, by their numbers. */
+#include "sim/swarm/swarm_liar.c"
 #include "sim/swarm/swarm_run.c"
+#include "sim/swarm/swarm_run_checks.c"
 #include "sim/swarm/swarm_trouble.c"
 
 #include "sim/swarm/swarm_seed.h"
@@ -81,6 +83,13 @@ static void last_client_goes_on_when_the_other_left(void **unused) {
     plays_well_under(NO_FAULTS, swarm_run_pair_play, seed, 3, 1);
 }
 
+/* Of rounds, offers and claims, by the seed. */
+static void liars_move_nobody_for_good(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= 8; seed++)
+    plays_well_under(SWARM_LIARS, swarm_run_play, seed, 6, 1);
+}
+
 static void under_all_faults_nobody_is_lost_for_good(void **unused) {
   (void)unused;
   plays_well(swarm_run_play, 1, 6, 4);
@@ -97,6 +106,7 @@ int main(void) {
       cmocka_unit_test(clients_follow_a_redirect_to_a_peer_that_came_back),
       cmocka_unit_test(client_hears_the_next_request_if_no_gift_was_begun),
       cmocka_unit_test(last_client_goes_on_when_the_other_left),
+      cmocka_unit_test(liars_move_nobody_for_good),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
       cmocka_unit_test(average_that_comes_during_a_local_step_is_taken),
       cmocka_unit_test(client_and_open_peer_do_not_part),

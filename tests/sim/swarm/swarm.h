@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include "core/progress/report.h"
 #include "kern/device.h"
 #include "lib/random.h"
 #include "net/sim/sim.h"
@@ -29,7 +30,7 @@ typedef enum swarm_fault {
   SWARM_PAUSE = 32,     /* nodes stand still for up to 20 s */
   SWARM_PARTITION = 64, /* the swarm falls apart into two for up to 40 s, or one way between two is cut */
   SWARM_SKEW = 128,     /* clocks an hour apart, running up to 200 ppm too fast or slow */
-  SWARM_LIARS = 256     /* of `average`: members that mean harm */
+  SWARM_LIARS = 256     /* of `average` and `run`: peers that mean harm */
 } swarm_fault;
 
 /* Memory in another place, for the values of some members of `round`: a GPU's. Each call is done when it returns. */
@@ -102,26 +103,40 @@ void swarm_fail(swarm_run *run, const char *format, ...) __attribute__((format(p
 /* Adds to a figure of the JSON line, summed over seeds. `name` is a constant. */
 void swarm_figure(swarm_run *run, const char *name, double value);
 
-/* A node of the simulator that lies to the members of its rounds; all else that it says goes through as it is. */
+/* A node of the simulator that lies: to the members of its rounds, and of where it is in its run. All else that it says goes
+ * through as it is. */
 typedef enum swarm_lies {
-  SWARM_LIES_VALUES = 1, /* NaN, infinities and numbers near the end of float32, in chunks that are well otherwise */
-  SWARM_LIES_BYTES = 2,  /* chunks that are broken, or cut off */
-  SWARM_LIES_ORDER = 4,  /* chunks out of turn, whose values are in them cut off, and itself for somebody else */
-  SWARM_LIES_NEWS = 8,   /* views and members that are not so, words that are not its to say */
-  SWARM_LIES_WEIGHT = 16 /* weights that are no weights */
+  SWARM_LIES_VALUES = 1,    /* NaN and infinities, in chunks that are well otherwise */
+  SWARM_LIES_BYTES = 2,     /* chunks that are broken, or cut off; of a state that it gives, too */
+  SWARM_LIES_ORDER = 4,     /* chunks out of turn, whose values are in them cut off, and itself for somebody else */
+  SWARM_LIES_NEWS = 8,      /* views and members that are not so, words that are not its to say */
+  SWARM_LIES_WEIGHT = 16,   /* weights that are no weights */
+  SWARM_LIES_HUGE = 32,     /* beside VALUES: numbers near the end of float32, which are finite */
+  SWARM_LIES_EPOCH = 64,    /* progress of an epoch that is `ahead` of its own */
+  SWARM_LIES_SAMPLES = 128, /* progress with as many samples as a message can hold */
+  SWARM_LIES_SPEED = 256,   /* the same of its speed */
+  SWARM_LIES_PLACE = 512    /* in matchmaking: that it is in an epoch that is `ahead`, or comes to one */
 } swarm_lies;
 
+enum { SWARM_LIAR_RECORDS = 16 };
+
 typedef struct swarm_liar {
-  unsigned tells; /* which lies; set by the caller, as rng and sim are */
+  unsigned tells; /* which lies; set by the caller, as the next four are */
   check_rng rng;
   hv_sim *sim;
+  uint64_t ahead;    /* of EPOCH and PLACE */
+  hv_peer_id me;     /* of EPOCH, SAMPLES and SPEED */
   uint64_t told_us;  /* when it last lied about views or members, */
   uint64_t false_us; /* and of an average */
   hv_mem *mem;       /* the env's, as what follows */
   hv_status (*send)(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload);
   hv_status (*open)(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
                     hv_stream **out);
+  hv_status (*call)(hv_env *env, hv_call *call, const hv_msg *request);
+  void (*reply)(hv_env *env, hv_request *request, const hv_msg *answer);
   uint8_t members[32];
+  uint8_t words[HV_ZONE_MSG_BYTES_MAX], report[HV_REPORT_BYTES];
+  hv_record records[SWARM_LIAR_RECORDS];
 } swarm_liar;
 
 void swarm_liar_take(swarm_liar *liar, hv_env *env); /* before its core is made, each time; it stands as long as the node does */

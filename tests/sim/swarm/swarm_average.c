@@ -593,8 +593,8 @@ static void choose_liars(room *r) {
   int some = r->run->options->faults & SWARM_LIARS && check_random(&rng) % 3 == 0;
   for (size_t i = 2; some && i < r->n; i++)
     if (check_random(&rng) % 8 == 0)
-      r->seats[i].liar =
-          (swarm_liar){.tells = (unsigned)(1 + check_random(&rng) % 31), .rng = {check_random(&rng)}, .sim = r->run->sim};
+      r->seats[i].liar = (swarm_liar){
+          .tells = (unsigned)(1 + check_random(&rng) % 31) | SWARM_LIES_HUGE, .rng = {check_random(&rng)}, .sim = r->run->sim};
 }
 
 static size_t epochs_of(const swarm_run *run) {

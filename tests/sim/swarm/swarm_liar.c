@@ -1,4 +1,7 @@
-/* A node of the real code whose words are changed on their way out: what a member of a round may do that means harm. */
+/* A node of the real code whose words are changed on their way out: what a peer that means harm may say in a round, and of where it
+ * is in its run. */
+#include "core/dht/record.h"
+#include "core/progress/zone_msg.h"
 #include "kern/codec.h"
 #include "sim/swarm/swarm.h"
 
@@ -26,7 +29,8 @@ static hv_payload *other_values(swarm_liar *liar, const hv_payload *payload, int
       info.dtype != HV_DTYPE_FLOAT32 || info.count > 1024)
     return NULL;
   for (size_t i = 0; i < info.count; i++)
-    values[i] = bad[pick(liar, average ? 3 : 4)]; /* an average that is finite may be one, for all that anybody can know */
+    values[i] = bad[pick(liar, average || !(liar->tells & SWARM_LIES_HUGE) ? 3 : 4)]; /* an average that is finite may be one, for
+                                                                                         all that anybody can know */
   if (hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, values, info.count, NULL, bytes, sizeof bytes, &size) !=
       HV_OK)
     return NULL;
@@ -99,6 +103,8 @@ static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header
       liar->false_us = hv_sim_now(liar->sim);
   } else if (msg.kind == HV_MSG_NEWS) {
     lie_of_news(liar, &msg);
+  } else if (msg.kind == HV_MSG_DISBAND && liar->tells & SWARM_LIES_PLACE) {
+    msg.u.disband.at += liar->ahead;
   }
   hv_status status = liar->send(env, stream, &msg, other ? other : payload);
   hv_payload_release(other);
@@ -125,13 +131,97 @@ static hv_status lying_open(hv_env *env, const hv_target *to, const hv_msg *firs
   return liar->open(env, to, &msg, on, owner, out);
 }
 
+/* ---- where it is in its run ---- */
+
+/* The words of a message about progress, of whose sums the first is of its own side. */
+static void lie_of_progress(swarm_liar *liar, hv_span *words) {
+  hv_zone_msg said;
+  if (!(liar->tells & (SWARM_LIES_EPOCH | SWARM_LIES_SAMPLES | SWARM_LIES_SPEED)) || hv_zone_msg_unpack(*words, &said) != HV_OK)
+    return;
+  said.epoch += said.in_one && liar->tells & SWARM_LIES_EPOCH ? liar->ahead : 0;
+  for (size_t i = 0; said.n && i < said.sums[0].sum.n_parts; i++) {
+    hv_part *part = &said.sums[0].sum.parts[i];
+    part->epoch += liar->tells & SWARM_LIES_EPOCH ? liar->ahead : 0;
+    if (liar->tells & SWARM_LIES_SAMPLES)
+      part->samples = part->before = HV_REPORT_SAMPLES_MAX;
+    if (liar->tells & SWARM_LIES_SPEED)
+      part->speed_milli = (uint64_t)HV_REPORT_SPEED_MAX;
+  }
+  *words = hv_span_of(liar->words, hv_zone_msg_pack(&said, liar->words));
+}
+
+static int is_of_progress(hv_span key) {
+  static const char after[] = "_progress";
+  size_t n = sizeof after - 1;
+  return key.size > n && memcmp(key.data + key.size - n, after, n) == 0;
+}
+
+/* Its own record of progress, signed again. */
+static void lie_of_record(swarm_liar *liar, hv_env *env, hv_record *record) {
+  hv_report report;
+  hv_hash place;
+  if (!hv_peer_equal(&record->signer, &liar->me) || !is_of_progress(record->key) ||
+      hv_report_unpack(record->value, &report) != HV_OK || report.gone)
+    return;
+  report.epoch += liar->tells & SWARM_LIES_EPOCH ? liar->ahead : 0;
+  if (liar->tells & SWARM_LIES_SAMPLES)
+    report.samples = report.before = HV_REPORT_SAMPLES_MAX;
+  if (liar->tells & SWARM_LIES_SPEED)
+    report.speed = HV_REPORT_SPEED_MAX;
+  hv_report_pack(&report, liar->report);
+  record->value = hv_span_of(liar->report, sizeof liar->report);
+  env->sha256(env, record->key, &place);
+  hv_record_sign(env, &liar->me, &place, record);
+}
+
+static void lie_of_records(swarm_liar *liar, hv_env *env, hv_msg_store *store) {
+  if (!(liar->tells & (SWARM_LIES_EPOCH | SWARM_LIES_SAMPLES | SWARM_LIES_SPEED)) || store->n_records > SWARM_LIAR_RECORDS)
+    return;
+  for (size_t i = 0; i < store->n_records; i++) {
+    liar->records[i] = store->records[i];
+    lie_of_record(liar, env, &liar->records[i]);
+  }
+  store->records = liar->records;
+}
+
+static void lie_of_place(swarm_liar *liar, uint64_t *at, uint64_t *comes) {
+  if (liar->tells & SWARM_LIES_PLACE)
+    *(comes && pick(liar, 2) ? comes : at) += liar->ahead;
+}
+
+static hv_status lying_call(hv_env *env, hv_call *call, const hv_msg *request) {
+  swarm_liar *liar = liar_of(env);
+  hv_msg msg = *request;
+  if (msg.kind == HV_MSG_PROGRESS)
+    lie_of_progress(liar, &msg.u.progress.words);
+  else if (msg.kind == HV_MSG_STORE)
+    lie_of_records(liar, env, &msg.u.store);
+  else if (msg.kind == HV_MSG_SUMMON)
+    lie_of_place(liar, &msg.u.summon.at, &msg.u.summon.comes);
+  return liar->call(env, call, &msg);
+}
+
+static void lying_reply(hv_env *env, hv_request *request, const hv_msg *answer) {
+  swarm_liar *liar = liar_of(env);
+  hv_msg msg = *answer;
+  if (msg.kind == HV_MSG_PROGRESS_TOLD && !msg.u.progress_told.absent)
+    lie_of_progress(liar, &msg.u.progress_told.words);
+  else if (msg.kind == HV_MSG_SUMMONED)
+    lie_of_place(liar, &msg.u.summoned.at, &msg.u.summoned.comes);
+  liar->reply(env, request, &msg);
+}
+
 void swarm_liar_take(swarm_liar *liar, hv_env *env) {
   if (env->world == liar)
     return; /* the node was started anew */
   liar->mem = env->mem;
   liar->send = env->stream_send;
   liar->open = env->stream_open;
+  liar->call = env->call;
+  liar->reply = env->reply;
   env->world = liar;
   env->stream_send = lying_send;
   env->stream_open = lying_open;
+  env->call = lying_call;
+  env->reply = lying_reply;
 }

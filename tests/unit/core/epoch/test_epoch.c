@@ -504,6 +504,44 @@ static void newcomer_looks_for_the_trainers_state(void **unused) {
   assert_int_equal(s->e.state, HV_EPOCH_COMING);
 }
 
+/* Rule 13: one whose replica was wrong sought the state of an epoch that a liar claimed for 30 s, while the swarm's was on offer.
+ */
+static void wrong_replica_seeks_a_claimed_state_only_once(void **unused) {
+  (void)unused;
+  scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 1}, HV_EPOCH_NOW);
+  s->f = (hv_progress_figures){.epoch = 9, .n_peers = 2, .speed = 100, .standing = HV_PROGRESS_BEHIND, .eta_us = 9 * SECOND};
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 9);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED});
+  assert_int_equal(s->e.state, HV_EPOCH_RESTING);
+  s->now_us += SECOND;
+  batch(s);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1); /* it was left out of 0 */
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 2, .mark = mark_of('y')});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(s->e.told, 2);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+}
+
+/* Rule 12: with a state on offer, a liar's claim made a peer go aside for the state of an epoch that nobody had. */
+static void passed_peer_seeks_no_state_far_beyond_the_found_one(void **unused) {
+  (void)unused;
+  for (uint64_t claimed = 4; claimed <= 5; claimed++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+    gathers(s);
+    s->f =
+        (hv_progress_figures){.epoch = claimed, .n_peers = 2, .speed = 100, .standing = HV_PROGRESS_BEHIND, .eta_us = 9 * SECOND};
+    batch(s);
+    assert_int_equal(has(s, HV_EPOCH_LOOK)->epoch, 1);
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 2});
+    batch(s);
+    assert_int_equal(s->e.state, HV_EPOCH_COMING);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+    assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, claimed == 4 ? 4 : 2);
+  }
+}
+
 /* Rule 2: the late lane's outcome comes while the batch that ends the next epoch still steps; nobody else would take it over. */
 static void late_outcome_that_came_during_a_local_step_is_taken(void **unused) {
   (void)unused;
@@ -635,6 +673,8 @@ int main(void) {
       cmocka_unit_test(lost_member_is_waited_for_once),
       cmocka_unit_test(newcomer_looks_for_the_trainers_state),
       cmocka_unit_test(late_outcome_that_came_during_a_local_step_is_taken),
+      cmocka_unit_test(wrong_replica_seeks_a_claimed_state_only_once),
+      cmocka_unit_test(passed_peer_seeks_no_state_far_beyond_the_found_one),
       cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };

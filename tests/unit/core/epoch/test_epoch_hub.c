@@ -42,6 +42,30 @@ static void hub_stays_in_the_epoch_that_nobody_ended(void **unused) {
   }
 }
 
+/* Rule 15: the claim of one that was counted alone, which lied, kept a hub in an epoch that nobody reached, and so out of all
+ * rounds. */
+static void hub_follows_the_others_back_from_an_epoch_that_nobody_has(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1, .auxiliary = 1}, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.epoch = 1000, .samples = 8, .speed = 100, .n_peers = 1, .eta_us = 9 * SECOND};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  assert_int_equal(s->e.told, 1000);
+  s->f.n_peers = 0;
+  s->f.epoch = 0;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  assert_int_equal(s->e.told, 1000); /* nobody is counted */
+  s->f.n_peers = 3;
+  s->f.epoch = 999;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  assert_int_equal(s->e.told, 1000); /* one that has ended an epoch is ahead of the others for a moment */
+  s->f.epoch = 7;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+  assert_int_equal(s->e.told, 7);
+  assert_int_equal(of(s, HV_EPOCH_REACHED, HV_EPOCH_GRADIENTS)->epoch, 7);
+}
+
 /* Rule 15: the copy of a peer that nobody can dial went to nobody. */
 static void client_makes_its_copy_again_for_a_hub(void **unused) {
   (void)unused;
@@ -158,6 +182,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(newcomer_alone_with_a_hub_is_left_out),
       cmocka_unit_test(hub_stays_in_the_epoch_that_nobody_ended),
+      cmocka_unit_test(hub_follows_the_others_back_from_an_epoch_that_nobody_has),
       cmocka_unit_test(client_makes_its_copy_again_for_a_hub),
       cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
       cmocka_unit_test(hub_leaves_a_group_of_one_trainer),

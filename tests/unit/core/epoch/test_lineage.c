@@ -175,16 +175,19 @@ static void deed(hv_lineage *l, hv_env *env, int which) {
     hv_lineage_stepped(l, env, stamps, 1, frozen, 2, 64);
     break;
   case 6:
-    hv_lineage_stepped_alone(l, env, &me, 3, 64);
+    hv_lineage_stepped_alone(l, env, &me, 3, 7, 64);
     break;
   case 7:
-    hv_lineage_stepped_alone(l, env, &other, 3, 64);
+    hv_lineage_stepped_alone(l, env, &other, 3, 7, 64);
     break;
   case 8:
-    hv_lineage_stepped_alone(l, env, &me, 4, 64);
+    hv_lineage_stepped_alone(l, env, &me, 4, 7, 64);
     break;
   case 9:
-    hv_lineage_averaged_in_part(l, env, &me, 4);
+    hv_lineage_averaged_in_part(l, env, &me, 4, 7);
+    break;
+  case 10: /* it has started again */
+    hv_lineage_stepped_alone(l, env, &me, 3, 8, 64);
     break;
   default:
     hv_lineage_set_up(l, env, hv_span_of("setup", 5));
@@ -194,7 +197,7 @@ static void deed(hv_lineage *l, hv_env *env, int which) {
 
 static void equal_deeds_from_equal_beginnings_make_equal_marks(void **unused) {
   (void)unused;
-  enum { DEEDS = 11, MARKS = 1 + DEEDS + DEEDS * DEEDS };
+  enum { DEEDS = 12, MARKS = 1 + DEEDS + DEEDS * DEEDS };
   fake_env fake;
   fake_env_init(&fake, 1);
   hv_mark marks[MARKS];

@@ -194,12 +194,19 @@ static void network_with_most_waiting_bytes_makes_way(void **state) {
   assert_int_equal(p.registry.strange_bytes, 0);
 }
 
-static int is_noted(const place *p, uint64_t number) {
+static int is_noted_of(const place *p, uint64_t number, int round) {
   hv_peer_id peer = fake_peer(number);
-  for (size_t i = 0; i < 2 * HV_ALLREDUCE_DEPARTED; i++)
-    if (hv_peer_equal(&p->registry.departed[i / HV_ALLREDUCE_DEPARTED][i % HV_ALLREDUCE_DEPARTED].peer, &peer))
+  for (size_t i = 0; i < 2 * HV_ALLREDUCE_DEPARTED; i++) {
+    size_t trusted = i / HV_ALLREDUCE_DEPARTED, at = i % HV_ALLREDUCE_DEPARTED;
+    if (hv_peer_equal(&p->registry.departed[trusted][at].peer, &peer) &&
+        (round < 0 || p->registry.departed[trusted][at].round[0] == round))
       return 1;
+  }
   return 0;
+}
+
+static int is_noted(const place *p, uint64_t number) {
+  return is_noted_of(p, number, -1);
 }
 
 static void departs(place *p, uint64_t number, uint8_t round) {
@@ -222,6 +229,55 @@ static void departures_of_met_peers_leave_trusted_notes(void **state) {
   for (uint64_t i = 0; i < 100; i++) /* many peers */
     departs(&p, 3000 + i, 7);
   assert_true(is_noted(&p, 1) && is_noted(&p, 2) && is_noted(&p, 3099));
+  close_all(&p);
+}
+
+/* Two groups have formed with it: of gradients and of the state. */
+static int is_in_seven_and_eight(void *averages, const uint8_t round[HV_ROUND_ID_SIZE], const hv_peer_id *peer) {
+  hv_peer_id member = fake_peer(2000);
+  (void)averages;
+  return (round[0] == 7 || round[0] == 8) && hv_peer_equal(peer, &member);
+}
+
+static hv_tier trusts_nobody(void *arg, const hv_peer_id *peer) {
+  (void)arg, (void)peer;
+  return HV_TIER_STRANGER;
+}
+
+/* In a swarm that is larger than the table of peers, members of one group do not know each other. A member that left before the
+ * round began was a stranger, so the round waited for its connection. */
+static void departure_of_a_member_without_a_place_among_peers_counts(void **state) {
+  (void)state;
+  place p;
+  open_on(&p, NULL);
+  p.registry.tier = trusts_nobody;
+  departs(&p, 2000, 7);
+  assert_false(is_noted(&p, 2000));
+  p.registry.has_member = is_in_seven_and_eight;
+  departs(&p, 2000, 6);
+  departs(&p, 2001, 7);
+  assert_false(is_noted(&p, 2000) || is_noted(&p, 2001));
+  departs(&p, 2000, 7);
+  assert_true(is_noted(&p, 2000));
+  close_all(&p);
+}
+
+/* A peer that leaves has two groups. Its note of the second one replaced that of the first, whose round waited for it. */
+static void departures_from_two_groups_that_formed_both_count(void **state) {
+  (void)state;
+  place p;
+  open_on(&p, NULL);
+  p.registry.has_member = is_in_seven_and_eight;
+  departs(&p, 2000, 1);
+  departs(&p, 2000, 7);
+  departs(&p, 2000, 8);
+  for (uint8_t i = 10; i < 100; i++)
+    departs(&p, 2000, i);
+  assert_true(is_noted_of(&p, 2000, 7) && is_noted_of(&p, 2000, 8) && is_noted_of(&p, 2000, 99));
+  assert_false(is_noted_of(&p, 2000, 1) || is_noted_of(&p, 2000, 98));
+  for (uint64_t i = 0; i < 100; i++) /* others leave rounds that are over: their notes make way first */
+    departs(&p, 3000 + i, 1);
+  assert_true(is_noted_of(&p, 2000, 7) && is_noted_of(&p, 2000, 8));
   close_all(&p);
 }
 
@@ -266,6 +322,8 @@ int main(void) {
       cmocka_unit_test(one_network_keeps_a_quarter_of_the_waiting_bytes),
       cmocka_unit_test(network_with_most_waiting_bytes_makes_way),
       cmocka_unit_test(departures_of_met_peers_leave_trusted_notes),
+      cmocka_unit_test(departure_of_a_member_without_a_place_among_peers_counts),
+      cmocka_unit_test(departures_from_two_groups_that_formed_both_count),
       cmocka_unit_test(stream_with_a_forbidden_message_is_cancelled),
       cmocka_unit_test(stream_without_memory_is_refused_or_cancelled),
   };
