@@ -57,7 +57,7 @@ typedef struct hv_epoch_plan {
   uint8_t n_now, n_late;
 } hv_epoch_plan;
 
-/* What the options make of a peer. The machine asks for these, and for no option and no role. */
+/* A peer as its options make it. The machine asks for these traits, and for no option and no role. */
 typedef struct hv_epoch_traits {
   uint8_t trains;      /* its batches have samples: it is counted, and waited for */
   uint8_t has_replica; /* it loads, steps, offers, and is judged by its mark; one that has none goes where the others are */

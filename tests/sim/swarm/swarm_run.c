@@ -238,7 +238,7 @@ static void draws_liars(room *r) {
 
 static void draws(room *r) {
   static const uint64_t epochs_us[] = {300000, 1000000, 3000000, 5000000};
-  r->epoch_us = epochs_us[faults_of(r) ? 1 + below(r, 3) : below(r, 4)]; /* who is far apart has no short epochs */
+  r->epoch_us = epochs_us[faults_of(r) ? 1 + below(r, 3) : below(r, 4)]; /* peers that are far apart have no short epochs */
   r->first = 2 + below(r, r->run->options->nodes - 1);                   /* 2 to `nodes`, of which one goes */
   draws_liars(r);
   r->models = below(r, 2); /* each begins with its own */

@@ -30,7 +30,7 @@ enum {
   COMING_EPOCHS = 2,
   WRONG_US =
       3 * HV_EPOCH_MOST_WRONG_US, /* left out by one that waits alone, it is back after 30 s; then the other one may be left out */
-  HEARS_US = 10000000,            /* who cannot be dialled hears of a newcomer by its own searches alone */
+  HEARS_US = 10000000,            /* a client hears of a newcomer by its own searches only */
   CHASES_US = 20000000,           /* where an epoch is hardly longer than a load, it may come late some times */
   DIFFER_US = 6000000,            /* replicas that differ are one again, besides some epochs */
   COUNTS_US = 15000000,           /* a search takes place each 10 s at least */

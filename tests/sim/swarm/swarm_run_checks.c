@@ -293,7 +293,7 @@ static int is_on_offer(const room *r, size_t to, uint64_t least) {
     for (size_t k = 0; k < i; k++)
       if (epochs[i] == epochs[k] && !hv_mark_equal(&marks[i], &marks[k]))
         return 0;
-  return n > n_older + r->liars; /* who have a vote */
+  return n > n_older + r->liars; /* they have a vote */
 }
 
 /* A peer that counts another can get its state: it is not aside for long while the one that it seeks is on offer. */
@@ -325,8 +325,8 @@ static void checks_left(room *r, size_t i, uint64_t now) {
     swarm_fail(r->run, "n%zu is in epoch %llu since %.1f s", i, (unsigned long long)s->told, (double)s->told_us * 1e-6);
 }
 
-/* Once nobody has come or gone for a while, each counts all others, but for one in sixteen where the count is of sums of several
- * moments; who has gone may count as long as its record lasts. */
+/* Once nobody has come or gone for a while, each counts all others. One in sixteen may be missing where the count is of sums of
+ * several moments, and a peer that has gone may count as long as its record lasts. */
 static void checks_counts(room *r, uint64_t now) {
   size_t n = 0;
   if (is_faulty(r) || now < r->went_us + COUNTS_US)
