@@ -44,7 +44,9 @@ static PyObject *keep_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
 }
 
 static void keep_finalize(PyObject *object) {
-  Py_CLEAR(((py_keep *)object)->setup);
+  py_keep *self = (py_keep *)object;
+  self->keep.held.setup = (hv_span){0}; /* a program may call __del__ itself */
+  Py_CLEAR(self->setup);
 }
 
 static PyObject *keep_hold(PyObject *object, PyObject *args) {

@@ -143,8 +143,7 @@ static void average_over(work *w, hv_status status, const char *text) {
 
 /* It is to end: at once, or as soon as what runs lets it. The first reason counts. */
 static void average_end(work *w, hv_status status, const char *text) {
-  if (w->why.status == HV_OK)
-    hv_fail(&w->why, status, "%s", text);
+  int is_first = w->why.status == HV_OK && hv_fail(&w->why, status, "%s", text) != HV_OK;
   switch (w->stage) {
   case HV_AVERAGE_SEEKING:
     if (w->seek.match)
@@ -153,7 +152,8 @@ static void average_end(work *w, hv_status status, const char *text) {
       average_over(w, w->why.status, w->why.text);
     return;
   case HV_AVERAGE_REDUCING:
-    tell_departure(w); /* also those to whom it has no stream yet */
+    if (is_first)
+      tell_departure(w); /* also those to whom it has no stream yet */
     hv_allreduce_cancel(w->round);
     return;
   case HV_AVERAGE_SETTLING: /* it has what it wanted */

@@ -74,8 +74,9 @@ static uint64_t least_needed(const hv_epoch *self) {
 
 /* The claims are so far beyond the newest state on offer that one that counts may be a liar's (rule 12). */
 static int is_far_beyond(const hv_epoch *self, uint64_t claimed, uint64_t found) {
-  uint64_t most = HV_EPOCH_BEYOND * epoch_offers_every(self) * self->config.options.average_state_every;
-  return found != HV_EPOCH_NONE && claimed > found && claimed - found > most;
+  uint64_t offers = HV_EPOCH_BEYOND * epoch_offers_every(self);
+  int is_new = found != HV_EPOCH_NONE && found > self->told; /* else it is of an earlier look */
+  return is_new && claimed > found && (claimed - found) / self->config.options.average_state_every > offers;
 }
 
 /* Rule 12: where the group of the swarm's epoch may have formed without this peer, it loads the state of the next one. found: the
@@ -86,7 +87,8 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
   self->until_us = e->now_us;
   if (epoch_is_unusable(self) && self->failures) { /* rule 13: the claim may be of an epoch that nobody has */
-    self->wanted = least_needed(self);
+    uint64_t least = least_needed(self);
+    self->wanted = self->is_asked && self->wanted > least ? self->wanted : least;
     return;
   }
   if (is_far_beyond(self, f->epoch, found)) {
@@ -145,6 +147,7 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
 static void enters(hv_epoch *self, const epoch_event *e) {
   epoch_moves(self, HV_EPOCH_GATHERING);
   self->left_out = HV_EPOCH_NONE;
+  self->failures = 0;
   epoch_tell(self, HV_EPOCH_SAYS_ENTERS);
   self->has_begun = 1;
   self->until_us = HV_EPOCH_NONE;
@@ -186,6 +189,7 @@ static void has_failed(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
   int is_asked = self->is_asked;
   self->is_asked = 0;
+  self->wanted = 0; /* the next attempt is for what is claimed then */
   epoch_tell(self, HV_EPOCH_SAYS_RESTS);
   if (is_asked && !self->has_begun) {
     looks_again(self);

@@ -28,11 +28,16 @@ class Election:
 
     def __init__(self, dht: Any, run_id: str, lease: float = 15.0):
         self._dht, self._key, self._me, self._lease = dht, f"{run_id}.writer", dht.peer_id, lease
-        self.elected = False
-        self._until, self._is_new = 0.0, False  # when this peer's lease ends; it has been elected by the latest look
+        self._elected = self._is_new = False  # by the latest look; and not by the one before it
+        self._until = 0.0  # when this peer's lease ends
         self._turn, self._ended = threading.Lock(), threading.Event()
         self._look()
         self._thread = begin("hivemind_c election", self._watch, self._ended.set)
+
+    @property
+    def elected(self) -> bool:
+        """True if this is the peer that writes. Its lease ends also while the DHT does not answer."""
+        return self._elected and get_dht_time() < self._until
 
     def _watch(self) -> None:
         pause = self._lease / 3
@@ -44,7 +49,6 @@ class Election:
         try:
             self._look()
         except HivemindError as error:
-            self.elected = self.elected and get_dht_time() < self._until
             logger.debug("could not look who is elected, will retry: %s", error)
 
     def _look(self) -> None:
@@ -54,8 +58,8 @@ class Election:
                 until = get_dht_time() + self._lease
                 self._dht.store(self._key, self._me, until)
                 holder, self._until = self._holder(), until
-            self.elected = holder in (None, self._me)  # None: there is nobody else to ask
-            self._is_new = self.elected and not was
+            self._elected = holder in (None, self._me)  # None: there is nobody else to ask
+            self._is_new = self._elected and not was
             if self._is_new:
                 logger.debug("this peer is elected to write what the run's peers share")
 
@@ -66,4 +70,4 @@ class Election:
     def shutdown(self) -> None:
         self._ended.set()
         self._thread.join()
-        self.elected = False
+        self._elected = False

@@ -649,6 +649,22 @@ static void no_order_of_events_breaks_the_tables(void **unused) {
   assert_true(made > 1000); /* they get on */
 }
 
+/* Rule 21: the program names the oldest state that it accepts; a wrong replica whose load has failed needs none that is so new. */
+static void state_that_the_program_asks_for_is_no_older(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  gathers(s);
+  s->e.lineage->is_wrong = 1;
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 0});
+  assert_int_equal(s->e.state, HV_EPOCH_RESTING);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ASKED, .epoch = 20});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+  assert_int_equal(s->e.wanted, 20);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_epoch_is_made_together),
@@ -676,6 +692,7 @@ int main(void) {
       cmocka_unit_test(wrong_replica_seeks_a_claimed_state_only_once),
       cmocka_unit_test(passed_peer_seeks_no_state_far_beyond_the_found_one),
       cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
+      cmocka_unit_test(state_that_the_program_asks_for_is_no_older),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
   return cmocka_run_group_tests_name("epoch: the machine", tests, NULL, NULL);
