@@ -176,13 +176,20 @@ static PyObject *progress_wait(PyObject *object, PyObject *args) {
   Py_RETURN_TRUE;
 }
 
-static PyObject *progress_read(PyObject *object, PyObject *ignored) {
+/* 0: *out has the figures of now; -1: Python's error is set. */
+static int figures(PyObject *object, hv_hive_progress_state *out) {
   py_progress *self = (py_progress *)object;
+  if (check(self) < 0)
+    return -1;
+  hv_hive_progress_read(self->progress, out);
+  return 0;
+}
+
+static PyObject *progress_read(PyObject *object, PyObject *ignored) {
   hv_hive_progress_state s;
   (void)ignored;
-  if (check(self) < 0)
+  if (figures(object, &s) < 0)
     return NULL;
-  hv_hive_progress_read(self->progress, &s);
   return Py_BuildValue("(OKKddKdKnndiOOOOdd)", s.any ? Py_True : Py_False, (unsigned long long)s.local_epoch,
                        (unsigned long long)s.local_samples, s.local_speed, ((double)s.local_us - (double)s.now_us) * 1e-6,
                        (unsigned long long)s.epoch, s.samples, (unsigned long long)s.target, (Py_ssize_t)s.n_peers,
@@ -192,12 +199,10 @@ static PyObject *progress_read(PyObject *object, PyObject *ignored) {
 }
 
 static PyObject *progress_counted(PyObject *object, PyObject *ignored) {
-  py_progress *self = (py_progress *)object;
   hv_hive_progress_state s;
   (void)ignored;
-  if (check(self) < 0)
+  if (figures(object, &s) < 0)
     return NULL;
-  hv_hive_progress_read(self->progress, &s);
   if (!hv_keep_are_counted(s.fetched, s.n_peers))
     Py_RETURN_NONE;
   return PyLong_FromUnsignedLongLong(s.epoch);

@@ -133,6 +133,16 @@ static inline void averages_gradients(scene *s, hv_epoch_lane lane) {
   round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, two, 2);
 }
 
+/* The epoch ends, and both step with the average of their gradients. */
+static inline void steps_together(scene *s) {
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+}
+
 /* At the end of its epoch, beside another, with the group's round ahead. */
 static inline scene *waits_for_a_group(hv_epoch_options options, hv_epoch_lane lane) {
   scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);

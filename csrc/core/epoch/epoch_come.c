@@ -72,7 +72,7 @@ static uint64_t least_needed(const hv_epoch *self) {
   return self->told + (self->left_out == self->told);
 }
 
-/* The claims are so far beyond the newest state on offer that one that counts may be a liar's (rule 12). */
+/* The claims are so far beyond the newest state on offer that the one that counts can be a liar's (rule 12). */
 static int is_far_beyond(const hv_epoch *self, uint64_t claimed, uint64_t found) {
   uint64_t offers = HV_EPOCH_BEYOND * epoch_offers_every(self);
   int is_new = found != HV_EPOCH_NONE && found > self->told; /* else it is of an earlier look */

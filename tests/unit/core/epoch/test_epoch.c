@@ -30,12 +30,7 @@ static void an_epoch_ends_by_a_reading_after_the_late_lane(void **unused) {
   (void)unused;
   scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1, .delay_state_averaging = 1}, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
-  epoch_is_over(s);
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-  averages_gradients(s, HV_EPOCH_NOW);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  steps_together(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_TAKE, 1);
   assert_int_equal(s->e.late, HV_EPOCH_LATE_WORKS);
   assert_int_equal(hv_epoch_is_free(&s->e), 1);
@@ -58,12 +53,7 @@ static void a_failed_average_is_not_applied(void **unused) {
   (void)unused;
   scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1, .offload = 1}, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
-  epoch_is_over(s);
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-  averages_gradients(s, HV_EPOCH_NOW);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  steps_together(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_TAKE, 1);
   round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_FAILED, NULL, 0);
   assert_int_equal(has(s, HV_EPOCH_ACT)->action, HV_EPOCH_APPLY);
@@ -263,12 +253,7 @@ static void a_failed_offer_is_made_again(void **unused) {
   (void)unused;
   scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
-  epoch_is_over(s);
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-  averages_gradients(s, HV_EPOCH_NOW);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  steps_together(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
   assert_int_equal(s->e.offered, 1);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_OFFERED, .epoch = 1, .ok = 0});
@@ -284,12 +269,7 @@ static void a_failed_offer_is_made_again(void **unused) {
 /* Makes an epoch of 0.3 s, and copies the state if the machine asks for it. True: it is offered. */
 static int offers_after_epoch(scene *s, uint64_t copy_us) {
   s->now_us += 3 * SECOND / 10;
-  epoch_is_over(s);
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-  averages_gradients(s, HV_EPOCH_NOW);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  steps_together(s);
   if (!s->e.end.acting[HV_EPOCH_NOW])
     return 0;
   assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_SNAPSHOT);
