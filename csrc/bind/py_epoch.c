@@ -27,6 +27,7 @@ typedef struct py_epoch {
   hv_env env; /* that hashes only */
   lane_queue lanes[HV_EPOCH_LANES];
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
+  uint64_t coming;                   /* as it was reported */
   int is_reported, is_paused, has_batch;
   PyThread_type_lock bell; /* locked; released when the training thread may go on */
 } py_epoch;
@@ -129,9 +130,10 @@ static void reports(py_epoch *self, hv_hive_progress *progress, uint64_t more) {
   hv_epoch_report(&self->machine, more, &own);
   if (own.any)
     hv_hive_progress_report(progress, own.epoch, own.samples);
-  else if (self->is_reported)
-    hv_hive_progress_withdraw(progress);
+  else if (self->is_reported || own.comes != self->coming)
+    hv_hive_progress_withdraw(progress, own.comes);
   self->is_reported = own.any;
+  self->coming = own.comes;
 }
 
 static void reads(hv_hive_progress *progress, hv_epoch_event *event, hv_progress_figures *f) {
@@ -142,6 +144,8 @@ static void reads(hv_hive_progress *progress, hv_epoch_event *event, hv_progress
                              .speed = s.speed,
                              .n_peers = s.n_peers,
                              .n_clients = s.n_clients,
+                             .n_behind = s.n_behind,
+                             .n_coming = s.n_coming,
                              .eta_us = s.eta_s < 9e12 ? (uint64_t)(s.eta_s > 0 ? s.eta_s * 1e6 : 0) : HV_PROGRESS_NEVER,
                              .next_us = s.next_fetch_us,
                              .standing = (hv_progress_standing)s.standing,

@@ -327,6 +327,8 @@ typedef struct hv_hive_progress_state {
   uint64_t epoch, target;
   double samples, speed;     /* samples in this epoch, and samples per second, as tally.h counts them */
   size_t n_peers, n_clients; /* contributors; those of them in client mode */
+  size_t n_behind;           /* contributors in an earlier epoch than the swarm's */
+  size_t n_coming;           /* others, that load the state of this epoch or an older one */
   double eta_s;              /* seconds until the target is reached; infinite while no speed is known */
   uint64_t next_fetch_us;    /* time of the next search */
   int standing;              /* hv_progress_standing: 0 in step, 1 late, 2 behind, 3 ahead */
@@ -352,8 +354,9 @@ void hv_hive_progress_pause(hv_hive_progress *progress, int on);
 void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *out);
 /* Searches for the reports of the others now, and not at the time that was planned. */
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
-/* Withdraws the report: this contributor does not count until it reports again. */
-hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
+/* Withdraws the report: this contributor does not count until it reports again. comes: 1 + the epoch
+ * whose state it loads, to report again soon; 0: it does not. */
+hv_status hv_hive_progress_withdraw(hv_hive_progress *progress, uint64_t comes);
 /* Nobody had a state of `epoch`: the owners that claim it or a later epoch do not count with such claims for for_ms (at most an
  * hour). Returns once the figures are without them. HV_INVALID: epoch 0, or no time. HV_TIMEOUT: the hive thread is too busy, and
  * does it later. HV_CLOSED. */

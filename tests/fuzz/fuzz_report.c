@@ -20,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(copy, data, size);
   if (hv_report_unpack(hv_span_of(copy, size), &report) == HV_OK) {
     must(report.epoch <= HV_REPORT_EPOCH_MAX && report.samples <= HV_REPORT_SAMPLES_MAX && report.before <= HV_REPORT_SAMPLES_MAX);
+    must(report.gone ? report.samples == 0 && report.comes <= HV_REPORT_SAMPLES_MAX : report.comes == 0);
     must(report.speed >= 0 && report.speed <= HV_REPORT_SPEED_MAX);
     hv_report_pack(&report, again);
     must(size == sizeof again && memcmp(again, copy, size) == 0);

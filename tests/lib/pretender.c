@@ -312,6 +312,9 @@ static int were_alike(void *arg, const hv_mark *mine) {
 
 static void met(void *arg, const hv_epoch_met *round) {
   pretender *p = arg;
+  if (round->status != HV_OK)
+    hv_sim_say(p->sim, "n%zu: round %d of epoch %llu: %s", p->index, (int)round->which, (unsigned long long)round->number,
+               round->text);
   if (round->which == HV_EPOCH_GRADIENTS && round->status == HV_OK && p->ending.epochs == round->number + 1)
     p->ending.averaged = round->trainers;
 }

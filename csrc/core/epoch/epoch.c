@@ -151,6 +151,8 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .counted_us = HV_EPOCH_NONE,
                      .wanted_offer = HV_EPOCH_NONE,
                      .looked_us = HV_EPOCH_NONE,
+                     .held_us = HV_EPOCH_NONE,
+                     .lacked_us = HV_EPOCH_NONE,
                      .found = HV_EPOCH_NONE};
   self->lineage->is_kept = self->traits.sums;
   self->lineage->is_reachable = (uint8_t)config->reachable;
@@ -165,6 +167,8 @@ static uint64_t samples_of(const hv_epoch *self) {
 }
 
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out) {
+  int comes = self->state == HV_EPOCH_COMING || self->state == HV_EPOCH_LOADING || self->state == HV_EPOCH_RESTING ||
+              (self->state == HV_EPOCH_LOOKING && self->begun_wait_us != HV_EPOCH_NONE);
   *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.trains,
                            .epoch = self->told,
                            .samples = samples_of(self) + (self->state == HV_EPOCH_GATHERING ? samples : 0),
@@ -173,7 +177,8 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
                            .at_us = self->batch_us,
                            .serial = self->serial,
                            .step = self->step,
-                           .paused = !hv_epoch_is_free(self)};
+                           .paused = !hv_epoch_is_free(self),
+                           .comes = comes && self->traits.trains ? 1 + self->wanted : 0};
 }
 
 /* ---- batches ---- */
@@ -194,6 +199,7 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->told = epoch;
   self->serial++;
   self->batch_us = self->counted_us = now_us;
+  self->held_us = HV_EPOCH_NONE;
 }
 
 void epoch_keeps_sums(hv_epoch *self) {
@@ -258,6 +264,36 @@ static int has_company(hv_epoch *self, const epoch_event *e) {
   return 0;
 }
 
+/* Rule 22: somebody loads the state of this epoch, which would be over before that; or this peer has gone on alone, and all others
+ * are behind. In step with others that is not asked, as their records are older than their latest round. */
+static int is_awaited(const hv_epoch *self, const hv_progress_figures *f) {
+  int is_short = self->epoch_us && self->epoch_us < HV_EPOCH_SHORT_US;
+  return (f->n_coming && (is_short || f->n_peers <= 1)) || (self->is_apart && f->n_behind && f->n_peers <= 1 + f->n_behind);
+}
+
+/* Until they are here the epoch goes on, and so do batches. */
+static int is_held(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  int are_here = !f->n_coming && (!f->n_behind || f->n_peers > 1 + f->n_behind);
+  if (!self->traits.trains || !self->traits.sums || f->standing != HV_PROGRESS_IN_STEP || are_here) {
+    self->held_us = HV_EPOCH_NONE;
+    self->holds = are_here ? 0 : self->holds;
+    return 0;
+  }
+  if (self->held_us == HV_EPOCH_NONE) {
+    if (e->now_us < self->hold_again_us || !is_awaited(self, f))
+      return 0;
+    self->held_us = e->now_us;
+  }
+  if (e->now_us < self->held_us + HV_EPOCH_MOST_HELD_US) {
+    epoch_wake(self, 1);
+    return 1;
+  }
+  self->held_us = HV_EPOCH_NONE;
+  self->hold_again_us = e->now_us + epoch_doubled(HV_EPOCH_MOST_HELD_US, self->holds++, HV_EPOCH_MOST_DOUBT_US);
+  return 0;
+}
+
 /* Rules 2 to 5, and 10. */
 void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
@@ -273,6 +309,8 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
   if (!self->traits.trains)
     ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
+  if ((ready || near) && is_held(self, e))
+    ready = near = 0;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && (!self->traits.trains || has_company(self, e)))
@@ -518,6 +556,8 @@ hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
     return HV_EPOCH_WAITS_LOAD;
   case HV_EPOCH_RESTING:
     return HV_EPOCH_WAITS_REST;
+  case HV_EPOCH_GATHERING:
+    return self->held_us != HV_EPOCH_NONE ? HV_EPOCH_WAITS_HELD : HV_EPOCH_WAITS_NOTHING;
   case HV_EPOCH_LEAVING:
     return self->late == HV_EPOCH_LATE_VOID ? HV_EPOCH_WAITS_LATE : HV_EPOCH_WAITS_NOTHING;
   default:

@@ -31,7 +31,8 @@
   X(LOAD, 0, "a state: load_state_timeout")                                                                                        \
   X(REST, 5000000, "the next attempt to load: 0.25 s, then twice as long each time")                                               \
   X(DOUBT, 60000000, "claims without a state to count again: 1 s, then twice as long each time")                                   \
-  X(WRONG, 30000000, "a wrong replica's peer until it doubts the others")
+  X(WRONG, 30000000, "a wrong replica's peer until it doubts the others")                                                          \
+  X(HELD, 5000000, "those who are behind to be in this epoch, which goes on meanwhile")
 
 typedef enum hv_epoch_wait {
   HV_EPOCH_WAITS_NOTHING,
@@ -56,6 +57,7 @@ enum {
   HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
   HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
   HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
+  HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
   HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
   HV_EPOCH_BEYOND = 2,         /* offers by which claims may be ahead of the newest state that was found */
@@ -250,10 +252,13 @@ typedef struct hv_epoch {
   uint64_t load_us;             /* what the quickest load took */
   uint64_t until_us, begun_wait_us, alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t begun_load_us, found;
+  uint64_t held_us, hold_again_us; /* since when the epoch is held; no hold before */
+  uint64_t lacked_us;              /* since when looks for the state of those who are ahead have failed */
   uint64_t looked_us, coming;
   hv_mark coming_mark;
   int has_coming_mark;
-  unsigned failures, doubts, loads;
+  unsigned failures, doubts, loads, holds;
+  int is_apart; /* its latest step was its own */
   int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here, has_heard, has_begun, only_takes, is_asked, gives_up;
   uint64_t offered, snapshot_epoch, settled_us, counted_us, epoch_us, cost_us, offer_again_us, wanted_offer;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */

@@ -35,8 +35,10 @@ static int has_missed_it(const hv_epoch *self) {
 
 /* Two epochs behind, and a state so much newer is on offer. Before it believes a claim, it looks whether there is one. */
 int epoch_is_passed(hv_epoch *self, const epoch_event *e, uint64_t ahead) {
-  if (e->figures->standing != HV_PROGRESS_BEHIND || !epoch_lacks_state(self, e->figures->epoch))
+  if (e->figures->standing != HV_PROGRESS_BEHIND || !epoch_lacks_state(self, e->figures->epoch)) {
+    self->lacked_us = HV_EPOCH_NONE;
     return 0;
+  }
   if (self->found != HV_EPOCH_NONE && self->found >= self->told + ahead)
     return 1;
   begins_look(self, self->told + ahead, e->now_us);
@@ -48,6 +50,16 @@ int epoch_must_come(hv_epoch *self, const epoch_event *e) {
   if (epoch_is_unusable(self))
     return 1;
   return e->figures->standing == HV_PROGRESS_LATE ? has_missed_it(self) : epoch_is_passed(self, e, 1);
+}
+
+/* A state may come late, as that of a peer that nobody can dial, through a hub: looks go on for a while (rule 10). */
+static void lacks(hv_epoch *self, const epoch_event *e) {
+  if (self->lacked_us == HV_EPOCH_NONE)
+    self->lacked_us = e->now_us;
+  if (e->now_us < self->lacked_us + HV_EPOCH_MOST_LOOK_US)
+    return;
+  self->lacked_us = HV_EPOCH_NONE;
+  doubts(self, self->told + 2, e->now_us);
 }
 
 void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
@@ -62,7 +74,7 @@ void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
     epoch_looks(self, e);
   } else if (!e->ok && (self->state == HV_EPOCH_GATHERING || self->state == HV_EPOCH_ENDING) &&
              e->figures->standing == HV_PROGRESS_BEHIND)
-    doubts(self, self->told + 2, e->now_us);
+    lacks(self, e);
 }
 
 /* ---- aside ---- */
@@ -173,6 +185,7 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   self->doubts = self->failures = 0;
   self->wrong_since_us = HV_EPOCH_NONE;
   self->loads++;
+  self->is_apart = 0;
   epoch_counts(self, self->coming, e->now_us);
   self->made = HV_EPOCH_NONE; /* as it was settled here */
   self->wanted = 0;

@@ -84,6 +84,8 @@ static void counts(hv_epoch *self, const epoch_event *e) {
 static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts, uint64_t now_us) {
   hv_epoch_run *r = &self->end;
   r->stepped = 1;
+  self->is_apart = !r->averaged;
+  self->loads = 0;
   if (!r->averaged)
     hv_epoch_ledger_stepped(self->ledger);
   if (!self->lineage->is_kept)
@@ -332,7 +334,6 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     r->averaged = 1;
     r->stamp = e->stamp;
     r->lost_some = self->traits.has_replica && e->n_lost > 0; /* a hub does not know, and follows those who do */
-    self->loads = 0;
     hv_epoch_ledger_cut(self->ledger, self->config.target);
     hv_epoch_ledger_over(self->ledger, outcome, e->share);
     judges(self, e);

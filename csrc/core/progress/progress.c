@@ -112,7 +112,7 @@ static void progress_published(hv_dht_op *op, hv_status status, const char *text
   if (status == HV_OK) {
     self->published = self->to_publish;
   } else {
-    self->published.any = 0;
+    self->published.any = self->published.comes = 0;
     self->again_us = progress_clock(self) + ms(AGAIN_MS) * 2;
   }
   plan(self);
@@ -150,10 +150,15 @@ static int has_record(const hv_progress *self) {
   return ((size_t)last[0] << 16 | (size_t)last[1] << 8 | last[2]) % in == 0;
 }
 
+/* In a wide swarm nobody reads it. */
+static uint64_t comes(const hv_progress *self, const hv_progress_own *own) {
+  return hv_zones_is_wide(&self->run->zones) ? 0 : own->comes;
+}
+
 /* When something is to be said, with what the program says now; HV_PROGRESS_NEVER: nothing to say. */
 static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   uint64_t due;
-  if (!own->any && self->published.any) /* who cannot be told of it reads it */
+  if (!own->any && (self->published.any || self->published.comes != comes(self, own))) /* who cannot be told of it reads it */
     return now_us > self->again_us ? now_us : self->again_us;
   if (!own->any || !has_record(self))
     return HV_PROGRESS_NEVER;
@@ -191,8 +196,9 @@ static void plan(hv_progress *self) {
   round = round > ROUND_LEAST_US ? round : ROUND_LEAST_US;
   hv_zones_pace(&self->run->zones, haste < round ? haste : round);
   if (due <= now && !self->publishing) {
-    hv_report report = own.any ? progress_report(self, &own, now) : (hv_report){.gone = 1};
+    hv_report report = own.any ? progress_report(self, &own, now) : (hv_report){.gone = 1, .comes = comes(self, &own)};
     self->to_publish = own;
+    self->to_publish.comes = report.comes;
     self->published_us = now;
     if (!progress_publish(self, &report))
       self->again_us = now + ms(AGAIN_MS);

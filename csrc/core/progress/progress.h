@@ -34,6 +34,7 @@ typedef struct hv_progress_own {
   uint64_t serial;  /* the number of its changes of epoch */
   uint64_t step;    /* samples that the latest report added, a batch; 0: not known */
   int paused;       /* 1: the program averages or loads a state, which is no standstill */
+  uint64_t comes;   /* without any: 1 + the epoch whose state it loads, to be a contributor soon; 0: it is not about to */
 } hv_progress_own;
 
 typedef struct hv_progress_terms {
@@ -55,6 +56,7 @@ typedef struct hv_progress_view {
   uint64_t fetched_serial; /* the own serial before the latest of them */
   uint32_t age_ms;         /* of sums, on average */
   int wide;                /* 1: counted from sums */
+  size_t n_coming;         /* that load the state of this epoch or an older one; 0 where they are not known one by one */
   int mine;                /* 1: the own claim is part of it */
 } hv_progress_view;
 
@@ -71,6 +73,8 @@ typedef struct hv_progress_figures {
   uint64_t epoch;
   double samples, speed; /* speed: samples per second */
   size_t n_peers, n_clients;
+  size_t n_behind; /* of these, in an earlier epoch than the swarm's */
+  size_t n_coming; /* others, that load the state of this epoch or an older one */
   uint64_t eta_us; /* time from now until the target is reached; HV_PROGRESS_NEVER: no speed is known */
   uint64_t next_us;
   hv_progress_standing standing;

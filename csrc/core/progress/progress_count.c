@@ -296,6 +296,27 @@ static double count_least(double a, double b) {
   return a < b ? a : b;
 }
 
+/* By their records: those that load the state of this epoch, or of an older one. */
+static size_t coming(const hv_progress *self, uint64_t now_us) {
+  hv_sum sum;
+  uint64_t heard_us;
+  size_t n = 0;
+  for (size_t i = 0; i < self->n_heard; i++) {
+    const hv_claim *claim = &self->heard[i].claim;
+    int comes = claim->report.comes && claim->report.comes <= self->view.tally.epoch + 1 && !self->heard[i].gone_us;
+    n += comes && now_us < claim->heard_us + ms(self->terms.max_refresh_ms) &&
+         !hv_zones_member_of(&self->run->zones, &claim->owner, &sum, &heard_us);
+  }
+  return n;
+}
+
+static size_t behind(const hv_sum *sum, uint64_t epoch) {
+  size_t n = 0;
+  for (size_t i = 0; i < sum->n_parts; i++)
+    n += sum->parts[i].epoch < epoch ? sum->parts[i].owners : 0;
+  return n;
+}
+
 static void count_by_zones(hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   hv_zones *zones = &self->run->zones;
   hv_sum sum;
@@ -306,6 +327,7 @@ static void count_by_zones(hv_progress *self, const hv_progress_own *own, uint64
                   .epoch = zones->epoch,
                   .n = sum.contributors,
                   .n_clients = sum.clients,
+                  .n_behind = behind(&sum, zones->epoch),
                   .n_owners = sum.owners,
                   .tolerated = sum.owners / 3,
                   .samples = hv_sum_samples(&sum, zones->epoch),
@@ -348,6 +370,7 @@ void progress_count(hv_progress *self, const hv_progress_own *own, uint64_t now_
   else if (!count_one_by_one(self, own, now_us))
     return;
   self->view.mine = own->any;
+  self->view.n_coming = self->view.wide ? 0 : coming(self, now_us);
   self->view.at_us = now_us;
   note_round(self, own, now_us);
   self->view.next_us = self->ask_us;

@@ -71,7 +71,11 @@ void hv_progress_now(const hv_progress_view *view, const hv_progress_own *own, c
   uint64_t age_us = now_us > view->at_us ? now_us - view->at_us : 0, most_us = 2000 * (uint64_t)terms->max_refresh_ms;
   double theirs = t->others_samples + t->others_speed * (double)now_least((double)age_us, (double)most_us) * 1e-6;
   /* this contributor may have begun or ended to report since the view was made */
-  *out = (hv_progress_figures){.next_us = view->next_us, .n_peers = others(view) + (own->any != 0), .n_clients = t->n_clients};
+  *out = (hv_progress_figures){.next_us = view->next_us,
+                               .n_peers = others(view) + (own->any != 0),
+                               .n_clients = t->n_clients,
+                               .n_behind = t->n_behind,
+                               .n_coming = view->n_coming};
   if (!others(view)) {
     out->epoch = own->epoch;
     out->samples = own_samples(own, own->epoch);

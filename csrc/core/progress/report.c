@@ -29,7 +29,7 @@ void hv_report_pack(const hv_report *report, uint8_t out[HV_REPORT_BYTES]) {
   report_put(&out, 0, 2);
   report_put(&out, report->age_ms, 4);
   report_put(&out, report_least(report->epoch, HV_REPORT_EPOCH_MAX), 8);
-  report_put(&out, report_least(report->samples, HV_REPORT_SAMPLES_MAX), 8);
+  report_put(&out, report_least(report->gone ? report->comes : report->samples, HV_REPORT_SAMPLES_MAX), 8);
   report_put(&out, report_least(report->before, HV_REPORT_SAMPLES_MAX), 8);
   report_put(&out, bits, 8);
 }
@@ -42,11 +42,16 @@ hv_status hv_report_unpack(hv_span bytes, hv_report *out) {
   *out = (hv_report){.client_mode = (flags & CLIENT) != 0, .gone = (flags & GONE) != 0, .age_ms = (uint32_t)report_take(&at, 4)};
   out->epoch = report_take(&at, 8);
   out->samples = report_take(&at, 8);
+  if (out->gone) {
+    out->comes = out->samples;
+    out->samples = 0;
+  }
   out->before = report_take(&at, 8);
   bits = report_take(&at, 8);
   memcpy(&out->speed, &bits, sizeof bits);
   if (flags > (CLIENT | GONE) || spare || out->epoch > HV_REPORT_EPOCH_MAX || out->samples > HV_REPORT_SAMPLES_MAX ||
-      out->before > HV_REPORT_SAMPLES_MAX || !(out->speed >= 0 && out->speed <= HV_REPORT_SPEED_MAX) || bits >> 63)
+      out->comes > HV_REPORT_SAMPLES_MAX || out->before > HV_REPORT_SAMPLES_MAX ||
+      !(out->speed >= 0 && out->speed <= HV_REPORT_SPEED_MAX) || bits >> 63)
     return HV_MALFORMED; /* a speed of -0, too: one report has one form */
   return HV_OK;
 }

@@ -22,7 +22,8 @@ typedef struct hv_report {
   double speed;     /* samples per second; 0: not known */
   uint32_t age_ms;  /* of these numbers, when the report was made */
   uint8_t client_mode;
-  uint8_t gone; /* 1: this contributor has ended, and the other fields mean nothing */
+  uint8_t gone;   /* 1: this contributor has ended, and the other fields mean nothing but the next one */
+  uint64_t comes; /* of one that has ended: 1 + the epoch whose state it loads, to count again; 0: it loads none */
 } hv_report;
 
 /* Writes a report's bytes. Numbers beyond their limits are cut to them. */

@@ -139,6 +139,7 @@ static void sum(const count *c, hv_tally *out) {
     for (size_t j = 0; j < s->n && j < HV_TALLY_INSTANCES_MAX; j++) {
       out->n++;
       out->n_clients += c->claims[s->first + j].report.client_mode;
+      out->n_behind += c->claims[s->first + j].report.epoch < out->epoch;
     }
   }
 }

@@ -42,6 +42,7 @@ typedef struct hv_tally {
   double others_samples, others_speed; /* without the `mine` claim */
   double most_samples, most_speed;     /* the most that one owner counts for */
   size_t n, n_clients;                 /* contributors */
+  size_t n_behind;                     /* contributors in an earlier epoch than `epoch` */
   size_t n_owners;
   size_t tolerated; /* owners that may lie: a third, rounded down */
   int any;          /* 0: there are no claims, and all figures are 0 */

@@ -267,6 +267,7 @@ hv_status hv_hive_progress_report(hv_hive_progress *p, uint64_t epoch, uint64_t 
   hv_meter_done(&p->meter, more, now);
   own->step = more ? more : own->step;
   own->any = 1;
+  own->comes = 0;
   own->epoch = epoch;
   own->samples = samples;
   own->speed = hv_meter_speed(&p->meter);
@@ -285,12 +286,13 @@ void hv_hive_progress_pause(hv_hive_progress *p, int on) {
   pthread_mutex_unlock(&p->lock);
 }
 
-hv_status hv_hive_progress_withdraw(hv_hive_progress *p) {
+hv_status hv_hive_progress_withdraw(hv_hive_progress *p, uint64_t comes) {
   if (hv_hive_usable(p->hive) != HV_OK)
     return HV_FORKED;
   pthread_mutex_lock(&p->lock);
-  int moved = p->own.any;
+  int moved = p->own.any || p->own.comes != comes;
   p->own.any = 0;
+  p->own.comes = comes;
   hv_status status = p->status;
   int post = moved && wants_wake(p, 0);
   pthread_mutex_unlock(&p->lock);
@@ -338,6 +340,8 @@ void hv_hive_progress_read(hv_hive_progress *p, hv_hive_progress_state *out) {
       .speed = now.speed,
       .n_peers = now.n_peers,
       .n_clients = now.n_clients,
+      .n_behind = now.n_behind,
+      .n_coming = now.n_coming,
       .eta_s = now.eta_us == HV_PROGRESS_NEVER ? INFINITY : (double)now.eta_us * 1e-6,
       .next_fetch_us = now.next_us,
       .standing = (int)now.standing,

@@ -53,7 +53,7 @@ static void tick(hv_sim *sim, void *arg) {
     s->pending = hv_sim_command(sim, i, &s->turn) == HV_OK;
   }
   swarm_run_checks(r);
-  hv_sim_at(sim, hv_sim_now(sim) + TURN_US, tick, r);
+  hv_sim_at(sim, hv_sim_now(sim) + r->turn_us, tick, r);
 }
 
 /* ---- peers ---- */
@@ -85,7 +85,10 @@ static size_t trainers_of(void *arg, hv_gift_trainer *out, size_t max) {
   for (size_t i = 0; i < r->n && n < max; i++)
     if (lives(r, i) && !helps(r, i)) {
       const pretender *p = &r->seats[i].program;
-      out[n++] = (hv_gift_trainer){p->id, p->program.client, pretender_look(p)->told};
+      hv_progress_own own;
+      hv_epoch_report(pretender_look(p), 0, &own);
+      if (own.any)
+        out[n++] = (hv_gift_trainer){p->id, p->program.client, own.epoch};
     }
   return n;
 }
@@ -275,7 +278,7 @@ static void says_plan(const room *r, int help) {
 
 static void plays(swarm_run *run, play which) {
   static room r;
-  r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
+  r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX, .turn_us = TURN_US};
   draws(&r);
   if (which == ODD || which == LONE)
     draws_odd(&r, which == LONE);
@@ -358,7 +361,7 @@ static void checks_pair(room *r, size_t stays, uint64_t *idle_us) {
 
 void swarm_run_pair_play(swarm_run *run) {
   static room r;
-  r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX};
+  r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX, .turn_us = TURN_US};
   draws(&r);
   r.first = r.clients = 2;
   r.program.terms.target = BATCHES * SAMPLES * r.first;
@@ -385,5 +388,90 @@ void swarm_run_pair_play(swarm_run *run) {
     swarm_fail(run, "n1 is in epoch %llu, and was in %llu when the other one left",
                (unsigned long long)pretender_look(&r.seats[1].program)->told, (unsigned long long)told);
   swarm_figure(run, "waits_polite_s", (double)r.longest_us[POLITE] * 1e-6);
+  swarm_over(run);
+}
+
+/* ---- clients in a hurry ---- */
+
+/* Epochs that are shorter than a load: the state of one that only dials out reaches another one through the hub. Trainers begin
+ * together, or one after another, and one of them goes and comes. HASTY_US after each of these they are in one epoch, and nobody is
+ * out of it longer than HASTY_APART_US. */
+enum { HASTY_TURN_US = 1000, HASTY_US = 15000000, HASTY_FOR_US = 20000000, HASTY_APART_US = 10000000, HASTY_MOST = 4 };
+
+static int are_together(const room *r) {
+  uint64_t least = UINT64_MAX, most = 0;
+  size_t n = 0;
+  for (size_t i = 1; i < r->n; i++)
+    n += lives(r, i);
+  for (size_t i = 1; i < r->n; i++) {
+    if (!lives(r, i))
+      continue;
+    const pretender *p = &r->seats[i].program;
+    const hv_epoch *e = pretender_look(p);
+    least = e->told < least ? e->told : least;
+    most = e->told > most ? e->told : most;
+    if (hv_epoch_driver_figures(p->driver)->n_peers < n)
+      return 0;
+  }
+  return most - least <= 1;
+}
+
+static void checks_together(room *r) {
+  uint64_t apart_us = 0, end = world(r) + HASTY_FOR_US;
+  while (world(r) < end && !r->run->failure[0]) {
+    runs_for(r, HASTY_TURN_US);
+    apart_us = are_together(r) ? 0 : apart_us + HASTY_TURN_US;
+    r->longest_us[GOINGS] = apart_us > r->longest_us[GOINGS] ? apart_us : r->longest_us[GOINGS];
+    if (apart_us > HASTY_APART_US)
+      swarm_fail(r->run, "the trainers have been apart for %.1f s", (double)apart_us * 1e-6);
+  }
+}
+
+static void draws_haste(room *r) {
+  static const uint64_t epochs_us[] = {10000, 30000, 100000, 300000};
+  draws(r);
+  r->epoch_us = epochs_us[below(r, 4)];
+  r->first = r->clients = 2 + below(r, HASTY_MOST - 1);
+  r->program.terms.target = BATCHES * SAMPLES * r->first;
+  r->program.batch_us = r->epoch_us / BATCHES;
+  r->program.hands_us = r->program.batch_us / 4;
+}
+
+void swarm_run_hasty_play(swarm_run *run) {
+  static const uint64_t gaps_us[] = {0, 100000, 1000000, 6000000};
+  static room r;
+  r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX, .turn_us = HASTY_TURN_US};
+  draws_haste(&r);
+  hv_sim_link link = {.delay_us = 500, .jitter_us = 100};
+  hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
+  says_plan(&r, 1);
+  adds(&r, 0, 1);
+  hv_sim_at(run->sim, HASTY_TURN_US, tick, &r);
+  for (size_t i = 0; i < r.first; i++) {
+    adds(&r, 1, 0);
+    runs_for(&r, gaps_us[below(&r, 4)] + HASTY_TURN_US);
+  }
+  runs_for(&r, HASTY_US);
+  checks_together(&r);
+  r.went = (going)below(&r, 2);
+  hv_sim_say(run->sim, "n1 %s, and comes again", going_names[r.went]);
+  r.gone = 1;
+  r.went_us = world(&r);
+  r.again_us = making_again_us(&r, 1);
+  if (r.went == POLITE) {
+    r.goes = 1;
+    runs_for(&r, 2 * TURN_US);
+    r.goes = SIZE_MAX;
+    hv_sim_stop(run->sim, 1);
+  } else
+    hv_sim_kill(run->sim, 1);
+  runs_for(&r, gaps_us[1 + below(&r, 3)]);
+  while (hv_sim_alive(run->sim, 1))
+    runs_for(&r, TURN_US);
+  comes_again(&r, 1);
+  runs_for(&r, HASTY_US);
+  checks_together(&r);
+  swarm_figure(run, "epochs", (double)pretender_look(&r.seats[1].program)->told);
+  swarm_figure(run, "apart_longest_s", (double)r.longest_us[GOINGS] * 1e-6);
   swarm_over(run);
 }

@@ -97,7 +97,7 @@ struct room {
   int lies_in_rounds;      /* one of them does: each round may last long, or fail */
   int few;                 /* there are so few others that each believes the one that claims most, until it has looked */
   uint64_t furthest;       /* the latest epoch that any of them was in by its own work */
-  uint64_t epoch_us, models;
+  uint64_t epoch_us, models, turn_us;
   pretender_program program;
   uint64_t went_us, unplugged_us, apart_us;
   uint64_t again_us; /* in which the slowest of the others makes the samples of the one that went */
