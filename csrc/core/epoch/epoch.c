@@ -271,27 +271,31 @@ static int is_awaited(const hv_epoch *self, const hv_progress_figures *f) {
   return (f->n_coming && (is_short || f->n_peers <= 1)) || (self->is_apart && f->n_behind && f->n_peers <= 1 + f->n_behind);
 }
 
-/* Until they are here the epoch goes on, and so do batches. */
+static int hold_ends(hv_epoch *self, uint64_t now_us) {
+  if (self->held_us != HV_EPOCH_NONE) {
+    uint64_t paid_us = self->hold_paid_us > now_us ? self->hold_paid_us : now_us;
+    self->hold_paid_us = paid_us + HV_EPOCH_HOLD_COST * (now_us - self->held_us);
+  }
+  self->held_us = HV_EPOCH_NONE;
+  return 0;
+}
+
+/* Until they are here the epoch goes on, and so do batches. Records cost nothing, so that takes a part of the time only. */
 static int is_held(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
+  uint64_t whole_us = HV_EPOCH_HOLD_COST * HV_EPOCH_MOST_HELD_US;
   int are_here = !f->n_coming && (!f->n_behind || f->n_peers > 1 + f->n_behind);
-  if (!self->traits.trains || !self->traits.sums || f->standing != HV_PROGRESS_IN_STEP || are_here) {
-    self->held_us = HV_EPOCH_NONE;
-    self->holds = are_here ? 0 : self->holds;
-    return 0;
-  }
+  if (!self->traits.trains || !self->traits.sums || f->standing != HV_PROGRESS_IN_STEP || are_here)
+    return hold_ends(self, e->now_us);
   if (self->held_us == HV_EPOCH_NONE) {
-    if (e->now_us < self->hold_again_us || !is_awaited(self, f))
+    if (e->now_us + whole_us < self->hold_paid_us || !is_awaited(self, f))
       return 0;
     self->held_us = e->now_us;
   }
-  if (e->now_us < self->held_us + HV_EPOCH_MOST_HELD_US) {
-    epoch_wake(self, 1);
-    return 1;
-  }
-  self->held_us = HV_EPOCH_NONE;
-  self->hold_again_us = e->now_us + epoch_doubled(HV_EPOCH_MOST_HELD_US, self->holds++, HV_EPOCH_MOST_DOUBT_US);
-  return 0;
+  if (e->now_us >= self->held_us + HV_EPOCH_MOST_HELD_US)
+    return hold_ends(self, e->now_us);
+  epoch_wake(self, 1);
+  return 1;
 }
 
 /* Rules 2 to 5, and 10. */

@@ -57,6 +57,7 @@ enum {
   HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
   HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
   HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
+  HV_EPOCH_HOLD_COST = 10,     /* holding takes 1/10 of the time at most, after two holds */
   HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
   HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
@@ -252,12 +253,12 @@ typedef struct hv_epoch {
   uint64_t load_us;             /* what the quickest load took */
   uint64_t until_us, begun_wait_us, alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t begun_load_us, found;
-  uint64_t held_us, hold_again_us; /* since when the epoch is held; no hold before */
-  uint64_t lacked_us;              /* since when looks for the state of those who are ahead have failed */
+  uint64_t held_us, hold_paid_us; /* since when the epoch is held; when the holds until now have taken their part of the time */
+  uint64_t lacked_us;             /* since when looks for the state of those who are ahead have failed */
   uint64_t looked_us, coming;
   hv_mark coming_mark;
   int has_coming_mark;
-  unsigned failures, doubts, loads, holds;
+  unsigned failures, doubts, loads;
   int is_apart; /* its latest step was its own */
   int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here, has_heard, has_begun, only_takes, is_asked, gives_up;
   uint64_t offered, snapshot_epoch, settled_us, counted_us, epoch_us, cost_us, offer_again_us, wanted_offer;
