@@ -242,8 +242,8 @@ static void hub_judges(pretender *p, pretender_held *h, const hv_manifest *manif
   if (verdict == HV_KEEP_VERDICT_KEEP || verdict == HV_KEEP_VERDICT_REPLACE)
     hub_keeps(p, h, &state, manifest->metadata.data);
   else
-    hv_sim_say(p->sim, "n%zu keeps no state of epoch %llu: %s %s", p->index, (unsigned long long)state.epoch,
-               hv_keep_verdict_name(verdict), hv_keep_fault_name(fault));
+    hv_sim_say(p->sim, "n%zu keeps no state of epoch %llu: %s %s; it counts epoch %llu", p->index, (unsigned long long)state.epoch,
+               hv_keep_verdict_name(verdict), hv_keep_fault_name(fault), (unsigned long long)now.epoch);
   if (verdict == HV_KEEP_VERDICT_REFUSE)
     hv_takers_refuse(hv_node_takers(p->node), hv_span_of("run", 3));
   hv_payload_release(&h->payload);

@@ -8,6 +8,7 @@ enum {
   AGAIN_MS = 500,
   MOVED = 50,
   SAID_IN_A_LIFE = 3,
+  SAID_WHILE_COMING = 4,
   ASKED = 3,
   ASKED_WIDE = 20,
   COUNT_LEAST_US = 200000,
@@ -160,6 +161,10 @@ static uint64_t say_due(const hv_progress *self, const hv_progress_own *own, uin
   uint64_t due;
   if (!own->any && (self->published.any || self->published.comes != comes(self, own))) /* who cannot be told of it reads it */
     return now_us > self->again_us ? now_us : self->again_us;
+  if (!own->any && comes(self, own)) {
+    due = self->published_us + ms(self->terms.max_refresh_ms) / SAID_WHILE_COMING;
+    return due > self->again_us ? due : self->again_us;
+  }
   if (!own->any || !has_record(self))
     return HV_PROGRESS_NEVER;
   if (!self->published.any && hv_zones_is_wide(&self->run->zones))

@@ -324,6 +324,13 @@ static void hear_member(hv_zones *z, const hv_peer_id *id, unsigned bits, const 
   m->heard_us = zones_now(z);
 }
 
+/* It is no contributor any more. A question that was on its way may have come after its Depart. */
+static void says_none(hv_zones *z, const hv_peer_id *who) {
+  hv_zones_member *m = find_member(z, who);
+  if (m && !m->ask)
+    free_member(m);
+}
+
 /* How long a message takes that comes by itself. */
 static uint64_t way_us(const hv_zones *z, const hv_peer_id *who) {
   const hv_route_contact *contact = hv_route_find(hv_dht_route(z->dht), who);
@@ -343,8 +350,11 @@ static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int a
   for (size_t i = 0; i < said.n; i++) {
     hv_zone_sum *entry = &said.sums[i];
     hv_sum_forward(&entry->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
-    if (entry->sum.owners == 0)
+    if (entry->sum.owners == 0) {
+      if (!asked && entry->level == HV_ZONE_ASKED && depth >= HV_ZONES_SELF)
+        says_none(z, who);
       continue;
+    }
     if (entry->level == HV_ZONE_CLIENTS) {
       if (z->config.client_mode && asked && contact && bits >= z->leaf_bits)
         hear_half(z, HV_ZONE_CLIENTS, mark_of(who), asked, &said, &entry->sum);

@@ -134,6 +134,64 @@ static void peer_that_dies_or_leaves_is_not_counted_for_long(void **unused) {
   close_scene(c);
 }
 
+static void loads_the_state_of_this_epoch(progress_peer *peer, hv_progress_own *own) {
+  (void)peer;
+  *own = (hv_progress_own){.epoch = own->epoch, .at_us = own->at_us, .comes = 1 + own->epoch};
+}
+
+static void loads_a_later_state(progress_peer *peer, hv_progress_own *own) {
+  loads_the_state_of_this_epoch(peer, own);
+  own->comes++;
+}
+
+/* Clients know each other by their records alone. */
+static void client_that_loads_is_known_to_come_until_it_is_there(void **unused) {
+  (void)unused;
+  scene *c = open_scene(14);
+  grow(c, 1, 40);
+  join(c, 40, 1);
+  size_t comes = join(c, 40, 1);
+  run(c, 10);
+  assert_all_count(c, 14, 3);
+  c->s.peers[comes].lie = loads_a_later_state;
+  progress_swarm_wake(&c->s, comes);
+  run(c, 12);
+  assert_int_equal(read_of(c, 1).n_peers, 2);
+  assert_int_equal(read_of(c, 1).n_coming, 0);
+  c->s.peers[comes].lie = loads_the_state_of_this_epoch;
+  progress_swarm_wake(&c->s, comes);
+  run(c, 30); /* longer than one record counts */
+  assert_int_equal(read_of(c, 1).n_peers, 2);
+  assert_int_equal(read_of(c, 1).n_coming, 1);
+  c->s.peers[comes].lie = NULL;
+  progress_swarm_wake(&c->s, comes);
+  run(c, 12);
+  assert_all_count(c, 14, 3);
+  assert_int_equal(read_of(c, 1).n_coming, 0);
+  close_scene(c);
+}
+
+/* Near the target it asks each 50 ms: a question of its time as a contributor may come after its Depart. */
+static void contributor_that_steps_aside_is_not_counted_any_more(void **unused) {
+  (void)unused;
+  scene *c = open_scene(15);
+  c->s.terms.target = 100000;
+  grow(c, 1, 4000);
+  size_t client = join(c, 4000, 1);
+  run(c, 11.5);
+  for (int i = 0; i < 60; i++) {
+    c->s.peers[client].lie = loads_the_state_of_this_epoch;
+    progress_swarm_wake(&c->s, client);
+    run(c, 2.6);
+    assert_int_equal(read_of(c, 0).n_peers, 1);
+    c->s.peers[client].lie = NULL;
+    all_begin(c, 0, 2, (uint64_t)i + 1);
+    run(c, 11.5 + check_uniform(&c->rng));
+    assert_int_equal(read_of(c, 0).n_peers, 2);
+  }
+  close_scene(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(clients_count_and_are_counted),
@@ -143,6 +201,8 @@ int main(void) {
       cmocka_unit_test(peer_that_leaves_and_joins_again_is_counted_soon),
       cmocka_unit_test(samples_of_short_epochs_are_known_in_a_wide_swarm),
       cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
+      cmocka_unit_test(client_that_loads_is_known_to_come_until_it_is_there),
+      cmocka_unit_test(contributor_that_steps_aside_is_not_counted_any_more),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -396,7 +396,7 @@ void swarm_run_pair_play(swarm_run *run) {
 /* Epochs that are shorter than a load: the state of one that only dials out reaches another one through the hub. Trainers begin
  * together, or one after another, and one of them goes and comes. HASTY_US after each of these they are in one epoch, and nobody is
  * out of it longer than HASTY_APART_US. */
-enum { HASTY_TURN_US = 1000, HASTY_US = 15000000, HASTY_FOR_US = 20000000, HASTY_APART_US = 10000000, HASTY_MOST = 4 };
+enum { HASTY_TURN_US = 1000, HASTY_US = 5000000, HASTY_FOR_US = 20000000, HASTY_APART_US = 10000000, HASTY_MOST = 4 };
 
 static int are_together(const room *r) {
   uint64_t least = UINT64_MAX, most = 0;
