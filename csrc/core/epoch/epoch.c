@@ -200,6 +200,7 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->serial++;
   self->batch_us = self->counted_us = now_us;
   self->held_us = HV_EPOCH_NONE;
+  self->is_due = 0;
 }
 
 void epoch_keeps_sums(hv_epoch *self) {
@@ -313,8 +314,11 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
   if (!self->traits.trains)
     ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
-  if ((ready || near) && is_held(self, e))
+  if ((ready || near || self->held_us != HV_EPOCH_NONE) && is_held(self, e)) {
+    self->is_due |= ready;
     ready = near = 0;
+  } else if (self->is_due) /* of many samples of one peer, few count beside newcomers, who wait already */
+    ready = f->standing != HV_PROGRESS_BEHIND;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && (!self->traits.trains || has_company(self, e)))

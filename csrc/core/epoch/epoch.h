@@ -260,6 +260,7 @@ typedef struct hv_epoch {
   int has_coming_mark;
   unsigned failures, doubts, loads;
   int is_apart; /* its latest step was its own */
+  int is_due;   /* the epoch was ready when it was held */
   int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here, has_heard, has_begun, only_takes, is_asked, gives_up;
   uint64_t offered, snapshot_epoch, settled_us, counted_us, epoch_us, cost_us, offer_again_us, wanted_offer;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */

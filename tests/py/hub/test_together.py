@@ -4,11 +4,14 @@ import pytest
 
 from together import Verdict, run
 
+SHORT = dict(epoch_s=0.03, pauses=(0.003, 0.003))
 ROWS = {
     "two clients and a hub": dict(clients=2, hub=True, seconds=10),
     "four clients and a hub": dict(clients=4, hub=True, seconds=12),
     "a client comes six seconds later": dict(clients=2, hub=True, seconds=14, delays=(0, 6)),
     "epochs of four seconds": dict(clients=2, hub=True, seconds=18, epoch_s=4),
+    "epochs of sixty milliseconds": dict(clients=2, hub=True, seconds=8, **SHORT),
+    "the same, and one comes three seconds later": dict(clients=2, hub=True, seconds=10, delays=(0, 3), **SHORT),
     "one open and two clients": dict(opens=1, clients=2, seconds=10),
     "three open": dict(opens=3, seconds=10),
     "two open, one eight times slower": dict(opens=2, seconds=10, pauses=(0.05, 0.4)),
