@@ -133,8 +133,10 @@ def test_slow_peer_between_local_averages_keeps_its_updates(peer, dhts, caplog):
     assert not torch.equal(flat(one.model), before) and not caplog.messages
     other.report_local_progress(9, 1)  # it has averaged in epoch 6, and nobody has that state
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
-    counts_a_little(one)
-    assert one.optimizer.local_epoch == 4 and any("peers claim swarm epoch 9" in line for line in caplog.messages)
+    doubts = lambda: any("peers claim swarm epoch 9" in line for line in caplog.messages)  # noqa: E731
+    with caplog.at_level(logging.WARNING, "hivemind_c"):
+        counts_until(one, doubts)
+    assert one.optimizer.local_epoch == 4
     other.shutdown()
 
 
@@ -203,8 +205,8 @@ def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):
     before = flat(one.model)
     assert not one.optimizer.is_synchronized_with_peers()
     with caplog.at_level(logging.WARNING, "hivemind_c"):
-        one.batch()
-    assert any("peers claim swarm epoch 7" in line and "continues in swarm epoch 0" in line for line in caplog.messages)
+        doubts = "peers claim swarm epoch 7", "continues in swarm epoch 0"
+        assert eventually(lambda: any(all(map(line.count, doubts)) for line in caplog.messages) or one.batch())
     assert one.optimizer.local_epoch == 0 and torch.equal(flat(one.model), before)
     assert one.optimizer.is_synchronized_with_peers() and one.optimizer.tracker.global_epoch == 0
     ghost.shutdown()
@@ -249,10 +251,8 @@ def test_samples_count_on_while_a_far_epoch_is_doubted(peer, dhts):
     assert eventually(lambda: one.optimizer.tracker.standing == "behind")
     one.optimizer.state_averager.share_state(0)
     assert eventually(lambda: is_on_offer(dhts[2], one, 0))
-    for _ in range(5):
-        counts_a_little(one)
-    assert one.optimizer.local_samples == 6 and one.optimizer.reporter.samples_lost == 0
-    assert one.optimizer.tracker.standing == "in step"
+    samples = 1 + counts_until(one, lambda: one.optimizer.tracker.standing == "in step")
+    assert one.optimizer.local_samples == samples > 2 and one.optimizer.reporter.samples_lost == 0
     assert offered_to(dhts[2], one, 0).epoch == 0, "this peer offers its state all the time"
     liar.shutdown()
 
@@ -356,6 +356,13 @@ def is_on_offer(dht, one, epoch):
         return StateSharing(dht, one.optimizer.state_averager.prefix).look(PATIENCE, epoch_least=epoch) >= epoch
     except hivemind.HivemindLookupError:
         return False
+
+
+def counts_until(one, condition):
+    """How many batches of one sample that took."""
+    done = itertools.count()
+    assert eventually(lambda: condition() or not (counts_a_little(one) and next(done) >= 0))
+    return next(done)
 
 
 def counts_a_little(one):
