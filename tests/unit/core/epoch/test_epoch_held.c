@@ -20,7 +20,7 @@ static void short_epoch_goes_on_until_a_newcomer_is_there(void **unused) {
   assert_null(has(s, HV_EPOCH_SEEK)); /* a group would form without it */
   s->f.n_coming = 0;
   s->f.ready = s->f.match = 0; /* fewer samples of one peer count beside newcomers */
-  s->f.n_behind = 1; /* another one, whose machine may be gone */
+  s->f.n_behind = 1;           /* another one, whose machine may be gone */
   s->f.n_peers = 3;
   batch(s);
   assert_int_equal(s->e.state, HV_EPOCH_ENDING);
