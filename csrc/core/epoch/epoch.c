@@ -281,7 +281,7 @@ static int hold_ends(hv_epoch *self, uint64_t now_us) {
   return 0;
 }
 
-/* Until they are here the epoch goes on, and so do batches. Records cost nothing, so that takes a part of the time only. */
+/* Until they are here the epoch lasts, and batches are made. Records cost nothing, so that takes a part of the time only. */
 static int is_held(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
   uint64_t whole_us = HV_EPOCH_HOLD_COST * HV_EPOCH_MOST_HELD_US;

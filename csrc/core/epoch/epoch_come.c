@@ -52,7 +52,7 @@ int epoch_must_come(hv_epoch *self, const epoch_event *e) {
   return e->figures->standing == HV_PROGRESS_LATE ? has_missed_it(self) : epoch_is_passed(self, e, 1);
 }
 
-/* A state may come late, as that of a peer that nobody can dial, through a hub: looks go on for a while (rule 10). */
+/* A state may come late, as that of a peer that nobody can dial, through a hub: it is looked for some times (rule 10). */
 static void lacks(hv_epoch *self, const epoch_event *e) {
   if (self->lacked_us == HV_EPOCH_NONE)
     self->lacked_us = e->now_us;

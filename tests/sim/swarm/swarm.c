@@ -23,7 +23,7 @@ static const swarm_room rooms[] = {
     {"run", "peers of a run, each driven by the machine that ships, as one after another goes and comes", 4, 1, 0, 40,
      swarm_run_play},
     {"pair-run", "two that only dial out and a hub: one leaves politely, and the other goes on", 3, 1, 0, 40, swarm_run_pair_play},
-    {"hasty-run", "two that only dial out and a hub, with epochs of 20 to 600 ms: they stay together", 3, 1, 0, 24,
+    {"hasty-run", "trainers that only dial out and a hub, with epochs of 10 to 300 ms: they stay together", 3, 1, 0, 24,
      swarm_run_hasty_play},
     {"local-run", "the same as run, where each batch is a step and only the state is averaged", 4, 1, 0, 8, swarm_run_local_play},
     {"odd-run", "the same as run, where gradients are not finite, and only averages of the state are offered", 4, 1, 0, 8,

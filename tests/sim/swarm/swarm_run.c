@@ -180,6 +180,18 @@ static uint64_t making_again_us(const room *r, size_t gone) {
   return (samples / SAMPLES + 1) * slowest_us * 9 / 8;
 }
 
+/* As r->went says. */
+static void goes(room *r, size_t i) {
+  if (r->went != POLITE) {
+    (r->went == KILLED ? hv_sim_kill : hv_sim_unplug)(r->run->sim, i);
+    return;
+  }
+  r->goes = i;
+  runs_for(r, 2 * TURN_US);
+  r->goes = SIZE_MAX;
+  hv_sim_stop(r->run->sim, i);
+}
+
 static void one_goes_and_comes(room *r) {
   static const uint64_t gaps_us[] = {0, 50000, 1000000, 6000000, 30000000, 120000000};
   hv_sim *sim = r->run->sim;
@@ -196,13 +208,7 @@ static void one_goes_and_comes(room *r) {
   int anew = (r->went == UNPLUGGED || below(r, 2)) && r->n < NODES_MAX, client = r->seats[i].program.program.client;
   hv_sim_say(sim, "n%zu %s, and comes again %.2f s later%s", i, going_names[r->went], (double)gap_us * 1e-6,
              anew ? " as another" : "");
-  if (r->went == POLITE) {
-    r->goes = i;
-    runs_for(r, 2 * TURN_US);
-    r->goes = SIZE_MAX;
-    hv_sim_stop(sim, i);
-  } else
-    (r->went == KILLED ? hv_sim_kill : hv_sim_unplug)(sim, i);
+  goes(r, i);
   runs_for(r, gap_us);
   while (!anew && hv_sim_alive(sim, i)) /* its goodbye is under way */
     runs_for(r, TURN_US);
@@ -458,13 +464,7 @@ void swarm_run_hasty_play(swarm_run *run) {
   r.gone = 1;
   r.went_us = world(&r);
   r.again_us = making_again_us(&r, 1);
-  if (r.went == POLITE) {
-    r.goes = 1;
-    runs_for(&r, 2 * TURN_US);
-    r.goes = SIZE_MAX;
-    hv_sim_stop(run->sim, 1);
-  } else
-    hv_sim_kill(run->sim, 1);
+  goes(&r, 1);
   runs_for(&r, gaps_us[1 + below(&r, 3)]);
   while (hv_sim_alive(run->sim, 1))
     runs_for(&r, TURN_US);
