@@ -586,7 +586,7 @@ static PyObject *epoch_end(PyObject *object, void *unused) {
 
 static PyObject *epoch_offered_epoch(PyObject *object, void *unused) {
   (void)unused;
-  uint64_t epoch = look(object)->offered;
+  uint64_t epoch = look(object)->offers.offered;
   return epoch == HV_EPOCH_NONE ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(epoch);
 }
 

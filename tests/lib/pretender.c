@@ -387,7 +387,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
     return 1;
   case HV_EPOCH_ADOPT:
     p->taken[0] = hash_of(p->image);
-    p->taken[1] = pretender_look(p)->coming;
+    p->taken[1] = pretender_look(p)->own.loading.epoch;
     memcpy(p->model, p->image, OF_SUMS);
     memcpy(p->main, p->image, OF_SUMS);
     p->schedule = order->samples;

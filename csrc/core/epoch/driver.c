@@ -441,7 +441,7 @@ static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
     due_us = due_us < look_us ? due_us : look_us;
   }
   if (due_us != HV_EPOCH_NONE && d->progress)
-    d->env->timer_set(d->env, &d->timer, due_us > now_of(d) ? due_us - now_of(d) : 1000);
+    d->env->timer_set(d->env, &d->timer, due_us > now_of(d) ? due_us - now_of(d) : 0);
   looks_whether_over(d);
 }
 

@@ -46,7 +46,9 @@ void epoch_moves(hv_epoch *self, hv_epoch_state to) {
   if (!(allowed[self->state] & (1u << to)))
     self->moves_wrong++;
   self->state = to;
-  self->begun_wait_us = HV_EPOCH_NONE;
+  self->own = (hv_epoch_own){0};
+  if (to == HV_EPOCH_LOOKING)
+    self->own.looking.until_us = self->own.looking.gone_us = HV_EPOCH_NONE;
 }
 
 /* ---- orders ---- */
@@ -140,20 +142,18 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .batch_us = now_us,
                      .sought = HV_EPOCH_NONE,
                      .load_us = HV_EPOCH_NONE,
-                     .until_us = HV_EPOCH_NONE,
-                     .begun_wait_us = HV_EPOCH_NONE,
+                     .own.looking = {.until_us = HV_EPOCH_NONE, .gone_us = HV_EPOCH_NONE},
+                     .at_us = now_us,
                      .alone_since_us = HV_EPOCH_NONE,
                      .wrong_since_us = HV_EPOCH_NONE,
                      .left_out = HV_EPOCH_NONE,
-                     .offered = HV_EPOCH_NONE,
-                     .snapshot_epoch = HV_EPOCH_NONE,
-                     .settled_us = HV_EPOCH_NONE,
-                     .counted_us = HV_EPOCH_NONE,
-                     .wanted_offer = HV_EPOCH_NONE,
-                     .looked_us = HV_EPOCH_NONE,
-                     .held_us = HV_EPOCH_NONE,
-                     .lacked_us = HV_EPOCH_NONE,
-                     .found = HV_EPOCH_NONE};
+                     .offers = {.offered = HV_EPOCH_NONE,
+                                .copied = HV_EPOCH_NONE,
+                                .wanted = HV_EPOCH_NONE,
+                                .settled_us = HV_EPOCH_NONE,
+                                .counted_us = HV_EPOCH_NONE},
+                     .hold.since_us = HV_EPOCH_NONE,
+                     .look = {.begun_us = HV_EPOCH_NONE, .lacked_us = HV_EPOCH_NONE, .found = HV_EPOCH_NONE}};
   self->lineage->is_kept = self->traits.sums;
   self->lineage->is_reachable = (uint8_t)config->reachable;
   return HV_OK;
@@ -168,7 +168,7 @@ static uint64_t samples_of(const hv_epoch *self) {
 
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out) {
   int comes = self->state == HV_EPOCH_COMING || self->state == HV_EPOCH_LOADING || self->state == HV_EPOCH_RESTING ||
-              (self->state == HV_EPOCH_LOOKING && self->begun_wait_us != HV_EPOCH_NONE);
+              (self->state == HV_EPOCH_LOOKING && self->own.looking.gone_us != HV_EPOCH_NONE);
   *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.trains,
                            .epoch = self->told,
                            .samples = samples_of(self) + (self->state == HV_EPOCH_GATHERING ? samples : 0),
@@ -198,9 +198,9 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->before = epoch == self->told + 1 ? self->end.samples : 0;
   self->told = epoch;
   self->serial++;
-  self->batch_us = self->counted_us = now_us;
-  self->held_us = HV_EPOCH_NONE;
-  self->is_due = 0;
+  self->batch_us = self->offers.counted_us = now_us;
+  self->hold.since_us = HV_EPOCH_NONE;
+  self->hold.is_due = 0;
 }
 
 void epoch_keeps_sums(hv_epoch *self) {
@@ -268,32 +268,32 @@ static int has_company(hv_epoch *self, const epoch_event *e) {
 /* Rule 22: somebody loads the state of this epoch, which would be over before that; or this peer has gone on alone, and all others
  * are behind. In step with others that is not asked, as their records are older than their latest round. */
 static int is_awaited(const hv_epoch *self, const hv_progress_figures *f) {
-  int is_short = self->epoch_us && self->epoch_us < HV_EPOCH_SHORT_US;
+  int is_short = self->offers.epoch_us && self->offers.epoch_us < HV_EPOCH_SHORT_US;
   return (f->n_coming && (is_short || f->n_peers <= 1)) || (self->is_apart && f->n_behind && f->n_peers <= 1 + f->n_behind);
 }
 
 static int hold_ends(hv_epoch *self, uint64_t now_us) {
-  if (self->held_us != HV_EPOCH_NONE) {
-    uint64_t paid_us = self->hold_paid_us > now_us ? self->hold_paid_us : now_us;
-    self->hold_paid_us = paid_us + HV_EPOCH_HOLD_COST * (now_us - self->held_us);
-  }
-  self->held_us = HV_EPOCH_NONE;
+  hv_epoch_hold *h = &self->hold;
+  if (h->since_us != HV_EPOCH_NONE)
+    h->paid_us = (h->paid_us > now_us ? h->paid_us : now_us) + HV_EPOCH_HOLD_COST * (now_us - h->since_us);
+  h->since_us = HV_EPOCH_NONE;
   return 0;
 }
 
 /* Until they are here the epoch lasts, and batches are made. Records cost nothing, so that takes a part of the time only. */
 static int is_held(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
+  hv_epoch_hold *h = &self->hold;
   uint64_t whole_us = HV_EPOCH_HOLD_COST * HV_EPOCH_MOST_HELD_US;
   int are_here = !f->n_coming && (!f->n_behind || f->n_peers > 1 + f->n_behind);
   if (!self->traits.trains || !self->traits.sums || f->standing != HV_PROGRESS_IN_STEP || are_here)
     return hold_ends(self, e->now_us);
-  if (self->held_us == HV_EPOCH_NONE) {
-    if (e->now_us + whole_us < self->hold_paid_us || !is_awaited(self, f))
+  if (h->since_us == HV_EPOCH_NONE) {
+    if (e->now_us + whole_us < h->paid_us || !is_awaited(self, f))
       return 0;
-    self->held_us = e->now_us;
+    h->since_us = e->now_us;
   }
-  if (e->now_us >= self->held_us + HV_EPOCH_MOST_HELD_US)
+  if (e->now_us >= h->since_us + HV_EPOCH_MOST_HELD_US)
     return hold_ends(self, e->now_us);
   epoch_wake(self, 1);
   return 1;
@@ -314,10 +314,10 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
   if (!self->traits.trains)
     ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
-  if ((ready || near || self->held_us != HV_EPOCH_NONE) && is_held(self, e)) {
-    self->is_due |= ready;
+  if ((ready || near || self->hold.since_us != HV_EPOCH_NONE) && is_held(self, e)) {
+    self->hold.is_due |= ready;
     ready = near = 0;
-  } else if (self->is_due) /* of many samples of one peer, few count beside newcomers, who wait already */
+  } else if (self->hold.is_due) /* of many samples of one peer, few count beside newcomers, who wait already */
     ready = f->standing != HV_PROGRESS_BEHIND;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
@@ -349,8 +349,8 @@ void epoch_goes_on(hv_epoch *self, const epoch_event *e) {
 static void has_batch(hv_epoch *self, const epoch_event *e) {
   measures(self, e);
   if (self->state == HV_EPOCH_LOOKING) {
-    self->held = e->samples;
-    self->is_here = 1;
+    self->own.looking.samples = e->samples;
+    self->own.looking.is_here = 1;
     epoch_looks(self, e);
     return;
   }
@@ -431,8 +431,7 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
   none.ok = 0;
   if (action == HV_EPOCH_MEET) { /* the next batch asks again */
     self->end.acting[lane] = 0;
-    self->has_heard = self->is_here = 0;
-    self->until_us = HV_EPOCH_NONE;
+    epoch_waits_for_batch(self);
   } else if (action == HV_EPOCH_SNAPSHOT || action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT || self->late == HV_EPOCH_LATE_VOID)
     has_acted(self, &none);
   else {
@@ -453,7 +452,7 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   epoch_counts(self, e->epoch, e->now_us);
   self->before = 0;
   self->made = e->epoch;
-  self->settled_us = e->now_us;
+  self->offers.settled_us = e->now_us;
   epoch_wake(self, 0);
 }
 
@@ -474,6 +473,7 @@ static void has_overflown(hv_epoch *self, const epoch_event *e) {
 void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
   if (self->state == HV_EPOCH_OVER)
     return;
+  self->at_us = e->now_us;
   switch (e->kind) {
   case HV_EPOCH_BATCH:
     has_batch(self, e);
@@ -542,12 +542,20 @@ int hv_epoch_is_free(const hv_epoch *self) {
   if (self->end.acting[HV_EPOCH_NOW])
     return 0;
   if (self->state == HV_EPOCH_LOOKING)
-    return !self->is_here;
+    return !self->own.looking.is_here;
   return self->state == HV_EPOCH_GATHERING || self->state == HV_EPOCH_RESTING || self->state == HV_EPOCH_OVER;
 }
 
+/* The latest event has seen to what was due until then. */
+uint64_t epoch_sooner(const hv_epoch *self, uint64_t due_us, uint64_t other_us) {
+  return other_us > self->at_us && other_us < due_us ? other_us : due_us;
+}
+
 uint64_t hv_epoch_due_us(const hv_epoch *self) {
-  return self->until_us;
+  uint64_t due_us = epoch_end_due_us(self);
+  if (self->state == HV_EPOCH_ENDING)
+    due_us = epoch_sooner(self, due_us, epoch_offers_due_us(self));
+  return epoch_sooner(self, due_us, epoch_come_due_us(self));
 }
 
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
@@ -555,7 +563,9 @@ hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
     return HV_EPOCH_WAITS_HANDS;
   switch (self->state) {
   case HV_EPOCH_LOOKING:
-    return self->begun_wait_us != HV_EPOCH_NONE ? HV_EPOCH_WAITS_GONE : self->looking ? HV_EPOCH_WAITS_LOOK : HV_EPOCH_WAITS_SWARM;
+    return self->own.looking.gone_us != HV_EPOCH_NONE ? HV_EPOCH_WAITS_GONE
+           : self->look.is_under_way                  ? HV_EPOCH_WAITS_LOOK
+                                                      : HV_EPOCH_WAITS_SWARM;
   case HV_EPOCH_ENDING:
     return self->end.rounding[HV_EPOCH_NOW] ? HV_EPOCH_WAITS_ROUND : HV_EPOCH_WAITS_LATE;
   case HV_EPOCH_COMING:
@@ -565,7 +575,7 @@ hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
   case HV_EPOCH_RESTING:
     return HV_EPOCH_WAITS_REST;
   case HV_EPOCH_GATHERING:
-    return self->held_us != HV_EPOCH_NONE ? HV_EPOCH_WAITS_HELD : HV_EPOCH_WAITS_NOTHING;
+    return self->hold.since_us != HV_EPOCH_NONE ? HV_EPOCH_WAITS_HELD : HV_EPOCH_WAITS_NOTHING;
   case HV_EPOCH_LEAVING:
     return self->late == HV_EPOCH_LATE_VOID ? HV_EPOCH_WAITS_LATE : HV_EPOCH_WAITS_NOTHING;
   default:

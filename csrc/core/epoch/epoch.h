@@ -232,37 +232,90 @@ typedef struct hv_epoch_run {
   uint64_t missed_us; /* since when the others are past the round for which a peer without a replica waits; 0: they are not */
 } hv_epoch_run;
 
+/* What a state owns, its deadline among it. A move to the state clears it, so nothing of another state can end or delay its wait.
+ */
+typedef struct hv_epoch_looking {
+  uint64_t until_us; /* the swarm is asked until then; HV_EPOCH_NONE: the program has made no batch yet */
+  uint64_t gone_us;  /* since when records of the dead are waited for; HV_EPOCH_NONE: they are not */
+  uint64_t again_us; /* no look for the state of those who are counted before this time */
+  uint64_t samples;  /* of the batch that waits */
+  int is_here;       /* the batch waits */
+  int has_heard, has_looked;
+} hv_epoch_looking;
+
+typedef struct hv_epoch_coming {
+  uint64_t until_us; /* the load begins then, or when the wanted epoch has begun */
+  int is_first;      /* the program has asked for a state before its first batch */
+} hv_epoch_coming;
+
+typedef struct hv_epoch_loading {
+  uint64_t begun_us, epoch;
+  hv_mark mark;
+  int has_mark;
+  int gives_up; /* kept samples are not in that state */
+  int is_first; /* as above */
+} hv_epoch_loading;
+
+typedef union hv_epoch_own {
+  hv_epoch_looking looking;
+  hv_epoch_coming coming;
+  hv_epoch_loading loading;
+  uint64_t resting_until_us; /* the first batch after it may come back */
+} hv_epoch_own;
+
+/* Looks for a state on offer (rule 10). */
+typedef struct hv_epoch_look {
+  int is_under_way;
+  uint64_t begun_us;  /* the latest one; HV_EPOCH_NONE: none */
+  uint64_t found;     /* the newest state; HV_EPOCH_NONE: none */
+  uint64_t lacked_us; /* since when looks for the state of those who are ahead have failed */
+} hv_epoch_look;
+
+/* An epoch that lasts for those who load its state (rule 22). */
+typedef struct hv_epoch_hold {
+  uint64_t since_us; /* HV_EPOCH_NONE: it is not held */
+  uint64_t paid_us;  /* when the holds until now have taken their part of the time */
+  int is_due;        /* the epoch was ready when it was held */
+} hv_epoch_hold;
+
+/* States for joiners (rule 15). */
+typedef struct hv_epoch_offers {
+  uint64_t offered;    /* the epoch of the state on offer; HV_EPOCH_NONE: none */
+  uint64_t copied;     /* that of the copy under way */
+  uint64_t wanted;     /* somebody waits for that of this epoch, or of an older one; HV_EPOCH_NONE: nobody */
+  uint64_t settled_us; /* when the latest epoch's end was over */
+  uint64_t counted_us; /* when the epoch of others began */
+  uint64_t epoch_us;   /* how long epochs last */
+  uint64_t cost_us;    /* of a copy */
+  uint64_t again_us;   /* none before this time */
+} hv_epoch_offers;
+
 typedef struct hv_epoch {
   hv_epoch_config config;
   hv_epoch_traits traits;
   hv_epoch_ledger *ledger;
   hv_epoch_state state;
+  hv_epoch_own own; /* of the state */
   hv_epoch_late late;
   hv_lineage *lineage;
+  uint64_t at_us; /* the latest event */
   uint64_t told, made, serial, batch_us, before, step;
   double speed;
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */
-  uint64_t again_us;            /* no look for the state of those who are counted before this time */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */
   int seeking[HV_EPOCH_ROUNDS]; /* 1: under way */
   int has_to_step;              /* with the batch, where updates are local */
-  uint64_t held;                /* of the batch that waits until this peer has found the swarm */
   uint64_t wanted;              /* older states are of no use */
   uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
-  uint64_t until_us, begun_wait_us, alone_since_us, wrong_since_us, doubt_until_us;
-  uint64_t begun_load_us, found;
-  uint64_t held_us, hold_paid_us; /* since when the epoch is held; when the holds until now have taken their part of the time */
-  uint64_t lacked_us;             /* since when looks for the state of those who are ahead have failed */
-  uint64_t looked_us, coming;
-  hv_mark coming_mark;
-  int has_coming_mark;
+  uint64_t alone_since_us, wrong_since_us, doubt_until_us;
   unsigned failures, doubts, loads;
+  hv_epoch_look look;
+  hv_epoch_hold hold;
+  hv_epoch_offers offers;
   int is_apart; /* its latest step was its own */
-  int is_due;   /* the epoch was ready when it was held */
-  int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here, has_heard, has_begun, only_takes, is_asked, gives_up;
-  uint64_t offered, snapshot_epoch, settled_us, counted_us, epoch_us, cost_us, offer_again_us, wanted_offer;
+  int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;
   size_t n_orders, first_order, lost_orders; /* lost_orders: 0 */
@@ -274,7 +327,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
 void hv_epoch_on(hv_epoch *self, const hv_epoch_event *event);
 /* 1: *out is the next order. */
 int hv_epoch_next(hv_epoch *self, hv_epoch_order *out);
-/* When the next HV_EPOCH_TIME is due; HV_EPOCH_NONE: by no clock. */
+/* When the next HV_EPOCH_TIME is due, later than the latest event; HV_EPOCH_NONE: by no clock. */
 uint64_t hv_epoch_due_us(const hv_epoch *self);
 /* Sets *out to the report for the others. samples: of a batch whose event follows. */
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out);

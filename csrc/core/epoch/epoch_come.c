@@ -18,10 +18,11 @@ static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
 }
 
 static void begins_look(hv_epoch *self, uint64_t least, uint64_t now_us) {
-  if (self->looking || (self->looked_us != HV_EPOCH_NONE && now_us < self->looked_us + HV_EPOCH_AGAIN_US))
+  hv_epoch_look *look = &self->look;
+  if (look->is_under_way || (look->begun_us != HV_EPOCH_NONE && now_us < look->begun_us + HV_EPOCH_AGAIN_US))
     return;
-  self->looking = 1;
-  self->looked_us = now_us;
+  look->is_under_way = 1;
+  look->begun_us = now_us;
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_LOOK);
   order->epoch = least;
   order->wait_us = HV_EPOCH_MOST_LOOK_US;
@@ -36,10 +37,10 @@ static int has_missed_it(const hv_epoch *self) {
 /* Two epochs behind, and a state so much newer is on offer. Before it believes a claim, it looks whether there is one. */
 int epoch_is_passed(hv_epoch *self, const epoch_event *e, uint64_t ahead) {
   if (e->figures->standing != HV_PROGRESS_BEHIND || !epoch_lacks_state(self, e->figures->epoch)) {
-    self->lacked_us = HV_EPOCH_NONE;
+    self->look.lacked_us = HV_EPOCH_NONE;
     return 0;
   }
-  if (self->found != HV_EPOCH_NONE && self->found >= self->told + ahead)
+  if (self->look.found != HV_EPOCH_NONE && self->look.found >= self->told + ahead)
     return 1;
   begins_look(self, self->told + ahead, e->now_us);
   return 0;
@@ -54,23 +55,24 @@ int epoch_must_come(hv_epoch *self, const epoch_event *e) {
 
 /* A state may come late, as that of a peer that nobody can dial, through a hub: it is looked for some times (rule 10). */
 static void lacks(hv_epoch *self, const epoch_event *e) {
-  if (self->lacked_us == HV_EPOCH_NONE)
-    self->lacked_us = e->now_us;
-  if (e->now_us < self->lacked_us + HV_EPOCH_MOST_LOOK_US)
+  if (self->look.lacked_us == HV_EPOCH_NONE)
+    self->look.lacked_us = e->now_us;
+  if (e->now_us < self->look.lacked_us + HV_EPOCH_MOST_LOOK_US)
     return;
-  self->lacked_us = HV_EPOCH_NONE;
+  self->look.lacked_us = HV_EPOCH_NONE;
   doubts(self, self->told + 2, e->now_us);
 }
 
 void epoch_has_looked(hv_epoch *self, const epoch_event *e) {
-  if (!self->looking)
+  if (!self->look.is_under_way)
     return;
-  self->looking = 0;
-  int is_second = self->state == HV_EPOCH_LOOKING && self->begun_wait_us != HV_EPOCH_NONE; /* an older state was found before */
+  self->look.is_under_way = 0;
+  int is_second =
+      self->state == HV_EPOCH_LOOKING && self->own.looking.gone_us != HV_EPOCH_NONE; /* an older state was found before */
   if (e->ok || !is_second)
-    self->found = e->ok ? e->epoch : HV_EPOCH_NONE;
+    self->look.found = e->ok ? e->epoch : HV_EPOCH_NONE;
   if (self->state == HV_EPOCH_LOOKING) {
-    self->has_looked = 1;
+    self->own.looking.has_looked = 1;
     epoch_looks(self, e);
   } else if (!e->ok && (self->state == HV_EPOCH_GATHERING || self->state == HV_EPOCH_ENDING) &&
              e->figures->standing == HV_PROGRESS_BEHIND)
@@ -97,7 +99,8 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
   const hv_progress_figures *f = e->figures;
   uint64_t eta_us = f->eta_us, epoch_us = HV_EPOCH_NOTICE_US, ahead = 1;
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
-  self->until_us = e->now_us;
+  uint64_t *until_us = &self->own.coming.until_us;
+  *until_us = e->now_us;
   if (epoch_is_unusable(self) && self->failures) { /* rule 13: the claim may be of an epoch that nobody has */
     uint64_t least = least_needed(self);
     self->wanted = self->is_asked && self->wanted > least ? self->wanted : least;
@@ -117,14 +120,14 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
     ahead += (HV_EPOCH_NOTICE_US - eta_us + epoch_us - 1) / epoch_us;
   uint64_t wait_us = eta_us + (ahead - 1) * (epoch_us < 1000000 ? epoch_us : 1000000);
   self->wanted = f->epoch + ahead;
-  self->until_us += wait_us < self->config.matchmaking_us ? wait_us : self->config.matchmaking_us;
+  *until_us += wait_us < self->config.matchmaking_us ? wait_us : self->config.matchmaking_us;
   epoch_order(self, HV_EPOCH_COMES)->epoch = self->wanted;
   epoch_wake(self, 1);
 }
 
 /* Rule 11: in this order, within one event. */
 void epoch_comes(hv_epoch *self, const epoch_event *e) {
-  int has_sums = self->state != HV_EPOCH_RESTING;
+  int has_sums = self->state != HV_EPOCH_RESTING, is_first = self->state == HV_EPOCH_LOOKING && !self->own.looking.is_here;
   epoch_offers_withdraw(self);
   epoch_cancel(self);
   epoch_voids(self);
@@ -132,10 +135,11 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
   epoch_tell(self, HV_EPOCH_SAYS_ASIDE);
   hv_epoch_ledger_replaced(self->ledger);
   epoch_moves(self, HV_EPOCH_COMING);
+  self->own.coming.is_first = is_first;
   epoch_wake(self, 0);
   self->goes_on = 0;
-  uint64_t found = self->found;
-  self->found = HV_EPOCH_NONE;
+  uint64_t found = self->look.found;
+  self->look.found = HV_EPOCH_NONE;
   chooses_epoch(self, e, found);
   if (has_sums)
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_DROP, 0);
@@ -144,12 +148,13 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
 void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
   if (self->late != HV_EPOCH_LATE_IDLE || self->end.acting[HV_EPOCH_NOW])
     return;
-  if (e->now_us < self->until_us && e->figures->epoch < self->wanted)
+  if (e->now_us < self->own.coming.until_us && e->figures->epoch < self->wanted)
     return;
   uint64_t least = self->wanted > self->told ? self->wanted : self->told;
+  int is_first = self->own.coming.is_first;
   epoch_moves(self, HV_EPOCH_LOADING);
-  self->until_us = HV_EPOCH_NONE;
-  self->begun_load_us = e->now_us;
+  self->own.loading.begun_us = e->now_us;
+  self->own.loading.is_first = is_first;
   epoch_order(self, HV_EPOCH_LOAD)->epoch = hv_epoch_state_epoch(&self->config.options, least);
 }
 
@@ -162,39 +167,32 @@ static void enters(hv_epoch *self, const epoch_event *e) {
   self->failures = 0;
   epoch_tell(self, HV_EPOCH_SAYS_ENTERS);
   self->has_begun = 1;
-  self->until_us = HV_EPOCH_NONE;
   self->batch_us = e->now_us;
   epoch_reached(self);
   epoch_wake(self, 1);
 }
 
-/* The program has asked for a state before its first batch. */
-static void looks_again(hv_epoch *self) {
-  epoch_moves(self, HV_EPOCH_LOOKING);
-  self->until_us = HV_EPOCH_NONE;
-  self->has_looked = self->has_heard = 0;
-}
-
 static void has_state(hv_epoch *self, const epoch_event *e) {
-  uint64_t took_us = e->now_us - self->begun_load_us;
+  const hv_epoch_loading *load = &self->own.loading;
+  uint64_t took_us = e->now_us - load->begun_us;
   self->load_us = took_us < self->load_us ? took_us : self->load_us;
-  if (self->gives_up)
+  if (load->gives_up)
     hv_epoch_ledger_kept_given_up(self->ledger);
-  hv_lineage_restart(self->lineage, self->has_coming_mark ? &self->coming_mark : NULL);
+  hv_lineage_restart(self->lineage, load->has_mark ? &load->mark : NULL);
   self->is_unfit = 0;
   self->doubts = self->failures = 0;
   self->wrong_since_us = HV_EPOCH_NONE;
   self->loads++;
   self->is_apart = 0;
-  epoch_counts(self, self->coming, e->now_us);
+  epoch_counts(self, load->epoch, e->now_us);
   self->made = HV_EPOCH_NONE; /* as it was settled here */
   self->wanted = 0;
   self->is_asked = 0;
   epoch_tell(self, HV_EPOCH_SAYS_LOADED);
-  if (self->has_begun || self->is_here)
-    enters(self, e);
+  if (load->is_first)
+    epoch_moves(self, HV_EPOCH_LOOKING);
   else
-    looks_again(self);
+    enters(self, e);
 }
 
 /* Rule 13. */
@@ -204,8 +202,8 @@ static void has_failed(hv_epoch *self, const epoch_event *e) {
   self->is_asked = 0;
   self->wanted = 0; /* the next attempt is for what is claimed then */
   epoch_tell(self, HV_EPOCH_SAYS_RESTS);
-  if (is_asked && !self->has_begun) {
-    looks_again(self);
+  if (self->own.loading.is_first) {
+    epoch_moves(self, HV_EPOCH_LOOKING);
     return;
   }
   if (is_asked && !epoch_is_unusable(self) && !epoch_lacks_state(self, f->epoch)) {
@@ -213,7 +211,7 @@ static void has_failed(hv_epoch *self, const epoch_event *e) {
     return;
   }
   epoch_moves(self, HV_EPOCH_RESTING);
-  self->until_us = e->now_us + epoch_doubled(HV_EPOCH_REST_US, self->failures++, HV_EPOCH_MOST_REST_US);
+  self->own.resting_until_us = e->now_us + epoch_doubled(HV_EPOCH_REST_US, self->failures++, HV_EPOCH_MOST_REST_US);
   if (!epoch_is_unusable(self)) {
     if (epoch_lacks_state(self, f->epoch) && f->n_peers)
       doubts(self, f->epoch, e->now_us);
@@ -239,10 +237,11 @@ void epoch_has_loaded(hv_epoch *self, const epoch_event *e) {
     has_failed(self, e);
     return;
   }
-  self->coming = e->epoch;
-  self->coming_mark = e->mark;
-  self->has_coming_mark = e->has_mark;
-  self->gives_up = self->ledger->kept && !(e->has_mark && hv_mark_equal(&self->lineage->mark, &e->mark));
+  int gives_up = self->ledger->kept && !(e->has_mark && hv_mark_equal(&self->lineage->mark, &e->mark));
+  self->own.loading.epoch = e->epoch;
+  self->own.loading.mark = e->mark;
+  self->own.loading.has_mark = e->has_mark;
+  self->own.loading.gives_up = gives_up;
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_ADOPT, e->epoch);
 }
 
@@ -254,7 +253,7 @@ void epoch_come_acted(hv_epoch *self, unsigned action, const epoch_event *e) {
 /* The training thread is here with a batch, which is lost. */
 void epoch_rests(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (e->now_us < self->until_us)
+  if (e->now_us < self->own.resting_until_us)
     return;
   if (epoch_is_unusable(self) && !f->n_peers) { /* nobody else has another one */
     self->lineage->is_wrong = 0;
@@ -273,31 +272,50 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
 /* ---- the first look ---- */
 
 static void begins(hv_epoch *self, const epoch_event *e) {
+  uint64_t samples = self->own.looking.samples;
   enters(self, e);
   if (self->traits.trains)
-    hv_epoch_ledger_counted(self->ledger, self->held);
-  self->held = 0;
+    hv_epoch_ledger_counted(self->ledger, samples);
 }
 
 static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {
   self->wanted = least;
-  hv_epoch_ledger_behind(self->ledger, self->held);
-  self->held = 0;
+  hv_epoch_ledger_behind(self->ledger, self->own.looking.samples);
   epoch_comes(self, e);
+}
+
+uint64_t epoch_come_due_us(const hv_epoch *self) {
+  const hv_epoch_looking *l = &self->own.looking;
+  if (self->state == HV_EPOCH_COMING)
+    return epoch_sooner(self, HV_EPOCH_NONE, self->own.coming.until_us);
+  if (self->state != HV_EPOCH_LOOKING || !l->is_here)
+    return HV_EPOCH_NONE;
+  uint64_t due_us = epoch_sooner(self, HV_EPOCH_NONE, l->until_us);
+  if (l->gone_us != HV_EPOCH_NONE)
+    due_us = epoch_sooner(self, epoch_sooner(self, due_us, l->again_us), l->gone_us + HV_EPOCH_MOST_GONE_US);
+  if (self->look.begun_us != HV_EPOCH_NONE)
+    due_us = epoch_sooner(self, due_us, self->look.begun_us + HV_EPOCH_AGAIN_US);
+  return due_us;
+}
+
+void epoch_waits_for_batch(hv_epoch *self) {
+  self->own.looking.is_here = self->own.looking.has_heard = 0;
+  self->own.looking.until_us = HV_EPOCH_NONE;
 }
 
 /* Rule 17: the swarm's epoch; and if those who trained have gone, the state that a hub still offers. */
 void epoch_looks(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (!self->is_here)
+  hv_epoch_looking *l = &self->own.looking;
+  if (!l->is_here)
     return; /* the program is not here yet */
-  if (self->until_us == HV_EPOCH_NONE)
-    self->until_us = e->now_us + HV_EPOCH_MOST_SWARM_US;
+  if (l->until_us == HV_EPOCH_NONE)
+    l->until_us = e->now_us + HV_EPOCH_MOST_SWARM_US;
   int answered = e->fetched > 0;
-  if (!answered && e->now_us < self->until_us)
+  if (!answered && e->now_us < l->until_us)
     return;
-  if (!self->has_heard) {
-    self->has_heard = 1;
+  if (!l->has_heard) {
+    l->has_heard = 1;
     if (!answered)
       epoch_tell(self, HV_EPOCH_SAYS_SILENT);
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_MEET, 0);
@@ -312,32 +330,30 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
     begins(self, e); /* the others begin, too */
     return;
   }
-  if (!self->has_looked) {
+  if (!l->has_looked) {
     begins_look(self, self->told + 1, e->now_us);
     return;
   }
-  if (self->found == HV_EPOCH_NONE && !f->n_peers) {
+  if (self->look.found == HV_EPOCH_NONE && !f->n_peers) {
     begins(self, e);
     return;
   }
   uint64_t there = hv_epoch_state_epoch(&self->config.options, f->epoch);
-  if (!f->n_peers || self->found == HV_EPOCH_NONE || self->found >= there) {
+  if (!f->n_peers || self->look.found == HV_EPOCH_NONE || self->look.found >= there) {
     comes_first(self, e, 0);
     return;
   }
   /* a hub has an older state than those who are counted: they may be dead, and their records last a while */
-  if (self->begun_wait_us == HV_EPOCH_NONE)
-    self->begun_wait_us = e->now_us;
-  if (e->now_us >= self->begun_wait_us + HV_EPOCH_MOST_GONE_US) {
-    doubts(self, self->found + 1, e->now_us);
-    comes_first(self, e, self->found);
+  if (l->gone_us == HV_EPOCH_NONE)
+    l->gone_us = e->now_us;
+  if (e->now_us >= l->gone_us + HV_EPOCH_MOST_GONE_US) {
+    doubts(self, self->look.found + 1, e->now_us);
+    comes_first(self, e, self->look.found);
     return;
   }
-  if (e->now_us < self->again_us) { /* the look before may have been answered at once */
-    self->until_us = self->again_us;
+  if (e->now_us < l->again_us) /* the look before may have been answered at once */
     return;
-  }
-  self->again_us = e->now_us + HV_EPOCH_AGAIN_US;
+  l->again_us = e->now_us + HV_EPOCH_AGAIN_US;
   begins_look(self, there, e->now_us); /* a newcomer may trust the hub, whose state is older, more than those who train */
   epoch_wake(self, 1);
 }

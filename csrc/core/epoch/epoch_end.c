@@ -289,7 +289,7 @@ static void judges(hv_epoch *self, const epoch_event *e) {
   if (!self->traits.has_replica || !self->lineage->is_kept)
     return;
   if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me)) {
-    self->wanted_offer = self->end.epoch + 1;
+    self->offers.wanted = self->end.epoch + 1;
     epoch_order(self, HV_EPOCH_GIVE)->epoch = self->end.epoch + 1;
   }
   if (hv_lineage_judge(self->lineage, &view))
@@ -413,6 +413,18 @@ static void leaves_missed(hv_epoch *self, const epoch_event *e) {
     epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)which;
 }
 
+uint64_t epoch_end_due_us(const hv_epoch *self) {
+  const hv_epoch_run *r = &self->end;
+  uint64_t due_us = HV_EPOCH_NONE;
+  if (r->lonely_us)
+    due_us = epoch_sooner(self, due_us, r->lonely_us + HV_EPOCH_CHASE_US);
+  if (r->missed_us)
+    due_us = epoch_sooner(self, due_us, r->missed_us + HV_EPOCH_CHASE_US);
+  if (self->state == HV_EPOCH_ENDING && self->look.begun_us != HV_EPOCH_NONE)
+    due_us = epoch_sooner(self, due_us, self->look.begun_us + HV_EPOCH_AGAIN_US);
+  return due_us;
+}
+
 /* Rule 19: for a moment it waits for one that loads a state. A group that has formed is left to its round. */
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
@@ -423,17 +435,13 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
     epoch_cancel(self); /* whoever comes is in none of these; and those who are in one would wait for a hub */
   leaves_missed(self, e);
   if (!waits || e->figures->n_peers > 1) {
-    if (r->lonely_us)
-      self->until_us = HV_EPOCH_NONE;
     r->lonely_us = 0;
     return;
   }
   if (!r->lonely_us)
     r->lonely_us = e->now_us | 1;
-  self->until_us = r->lonely_us + HV_EPOCH_CHASE_US;
-  if (e->now_us < self->until_us)
+  if (e->now_us < r->lonely_us + HV_EPOCH_CHASE_US)
     return;
-  self->until_us = HV_EPOCH_NONE;
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
     if (r->rounding[lane])
       epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)(r->rounding[lane] - 1);

@@ -26,6 +26,7 @@ int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f); /* i
 void epoch_keeps_sums(hv_epoch *self); /* with local updates each batch is in the replica already */
 int epoch_is_aside(const hv_epoch *self);
 int epoch_is_unusable(const hv_epoch *self);
+uint64_t epoch_sooner(const hv_epoch *self, uint64_t due_us, uint64_t other_us); /* the first of two that is still to come */
 uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us);
 
 /* epoch_end.c */
@@ -34,6 +35,7 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
+uint64_t epoch_end_due_us(const hv_epoch *self);                /* when the next of its waits ends */
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e); /* looks whether anybody may still come to its groups */
 void epoch_end_is_passed(hv_epoch *self, const epoch_event *e); /* looks whether the others have ended its round */
 int epoch_takes(hv_epoch *self);                                /* 1: the outcome of the late lane is being taken over */
@@ -52,12 +54,15 @@ void epoch_come_acted(hv_epoch *self, unsigned action, const epoch_event *e);
 void epoch_has_loaded(hv_epoch *self, const epoch_event *e);
 void epoch_has_looked(hv_epoch *self, const epoch_event *e);
 void epoch_rests(hv_epoch *self, const epoch_event *e); /* a batch while it rests */
+void epoch_waits_for_batch(hv_epoch *self);             /* in LOOKING: the next one asks for the swarm again */
+uint64_t epoch_come_due_us(const hv_epoch *self);
 void epoch_looks(hv_epoch *self, const epoch_event *e); /* in LOOKING */
 
 /* epoch_offer.c */
 uint64_t epoch_offers_every(const hv_epoch *self); /* epochs from one offer to the next */
 void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed);
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e);
+uint64_t epoch_offers_due_us(const hv_epoch *self);
 void epoch_offers_withdraw(hv_epoch *self);
 void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e);
 void epoch_was_offered(hv_epoch *self, const epoch_event *e);

@@ -3,14 +3,14 @@
 
 /* Between two offers: a copy of the state may take a fiftieth of the time. */
 static uint64_t period_us(const hv_epoch *self) {
-  uint64_t cost_us = self->cost_us * HV_EPOCH_OFFER_COST;
+  uint64_t cost_us = self->offers.cost_us * HV_EPOCH_OFFER_COST;
   return cost_us > HV_EPOCH_OFFER_US ? cost_us : HV_EPOCH_OFFER_US;
 }
 
 /* Powers of two, so that peers whose epochs take about the same choose the same epochs. */
 uint64_t epoch_offers_every(const hv_epoch *self) {
   uint64_t n = 1;
-  while (self->epoch_us && n * self->epoch_us < period_us(self) && n < HV_EPOCH_LEAP)
+  while (self->offers.epoch_us && n * self->offers.epoch_us < period_us(self) && n < HV_EPOCH_LEAP)
     n *= 2;
   return n;
 }
@@ -18,24 +18,24 @@ uint64_t epoch_offers_every(const hv_epoch *self) {
 void epoch_snapshot(hv_epoch *self, uint64_t epoch) {
   if (self->end.acting[HV_EPOCH_NOW] || epoch_is_unusable(self) || !self->traits.has_replica)
     return;
-  self->snapshot_epoch = epoch;
+  self->offers.copied = epoch;
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 0);
 }
 
 /* Somebody waits for the state of this epoch, or of an older one. */
 static int is_wanted(const hv_epoch *self, uint64_t epoch) {
-  return self->wanted_offer <= epoch; /* HV_EPOCH_NONE is later than any */
+  return self->offers.wanted <= epoch; /* HV_EPOCH_NONE is later than any */
 }
 
 /* The state of made's beginning is there, and the same as the others'. changed: another one than was offered for it. */
 void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   uint64_t epoch = self->made == HV_EPOCH_NONE ? self->told : self->made;
-  if (self->settled_us != HV_EPOCH_NONE) {
-    uint64_t took_us = e->now_us - self->settled_us;
-    self->epoch_us = self->epoch_us ? (4 * self->epoch_us + took_us) / 5 : took_us;
+  if (self->offers.settled_us != HV_EPOCH_NONE) {
+    uint64_t took_us = e->now_us - self->offers.settled_us;
+    self->offers.epoch_us = self->offers.epoch_us ? (4 * self->offers.epoch_us + took_us) / 5 : took_us;
   }
-  self->settled_us = e->now_us;
-  int early = self->offered == epoch, own = !self->end.averaged && !self->end.alone;
+  self->offers.settled_us = e->now_us;
+  int early = self->offers.offered == epoch, own = !self->end.averaged && !self->end.alone;
   int wanted = self->end.meets_another || own || is_wanted(self, epoch);
   if ((early && !changed) || (!early && !wanted && epoch % epoch_offers_every(self)))
     return;
@@ -44,42 +44,49 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
 
 /* An epoch that lasts longer than was thought is offered after all, and so is a state whose offer has failed. */
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
-  if (self->made != self->told || self->counted_us == HV_EPOCH_NONE || e->now_us < self->offer_again_us)
+  if (self->made != self->told || self->offers.counted_us == HV_EPOCH_NONE || e->now_us < self->offers.again_us)
     return;
-  int is_due = is_wanted(self, self->made) || e->now_us >= self->counted_us + period_us(self);
-  if (self->offered != self->made && is_due)
+  int is_due = is_wanted(self, self->made) || e->now_us >= self->offers.counted_us + period_us(self);
+  if (self->offers.offered != self->made && is_due)
     epoch_snapshot(self, self->made);
 }
 
+uint64_t epoch_offers_due_us(const hv_epoch *self) {
+  const hv_epoch_offers *o = &self->offers;
+  if (o->offered == self->made || o->counted_us == HV_EPOCH_NONE)
+    return HV_EPOCH_NONE;
+  return epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, o->again_us), o->counted_us + period_us(self));
+}
+
 void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e) {
-  uint64_t epoch = self->snapshot_epoch;
-  self->snapshot_epoch = HV_EPOCH_NONE;
-  self->cost_us = e->took_us;
+  uint64_t epoch = self->offers.copied;
+  self->offers.copied = HV_EPOCH_NONE;
+  self->offers.cost_us = e->took_us;
   if (e->ok <= 0 || epoch == HV_EPOCH_NONE || epoch_is_unusable(self) || epoch_is_aside(self))
     return;
-  self->offered = epoch;
+  self->offers.offered = epoch;
   if (is_wanted(self, epoch))
-    self->wanted_offer = HV_EPOCH_NONE;
+    self->offers.wanted = HV_EPOCH_NONE;
   epoch_order(self, HV_EPOCH_OFFER)->epoch = epoch;
 }
 
 void epoch_was_offered(hv_epoch *self, const epoch_event *e) {
-  if (!e->ok && self->offered == e->epoch) {
-    self->offered = HV_EPOCH_NONE;
-    self->offer_again_us = e->now_us + HV_EPOCH_OFFER_US;
+  if (!e->ok && self->offers.offered == e->epoch) {
+    self->offers.offered = HV_EPOCH_NONE;
+    self->offers.again_us = e->now_us + HV_EPOCH_OFFER_US;
   }
 }
 
 /* A hub asks for what it lacks: a copy that was made before it asked went to nobody, if nobody can dial this peer. */
 void epoch_is_wanted(hv_epoch *self, const epoch_event *e) {
-  self->wanted_offer = e->epoch;
-  if (!self->config.reachable && self->offered != HV_EPOCH_NONE && self->offered >= e->epoch)
-    self->offered = HV_EPOCH_NONE;
+  self->offers.wanted = e->epoch;
+  if (!self->config.reachable && self->offers.offered != HV_EPOCH_NONE && self->offers.offered >= e->epoch)
+    self->offers.offered = HV_EPOCH_NONE;
 }
 
 /* It must not speak for a state that is out of date, or no majority can be found. */
 void epoch_offers_withdraw(hv_epoch *self) {
-  if (self->offered != HV_EPOCH_NONE)
+  if (self->offers.offered != HV_EPOCH_NONE)
     epoch_order(self, HV_EPOCH_WITHDRAW);
-  self->offered = self->snapshot_epoch = HV_EPOCH_NONE;
+  self->offers.offered = self->offers.copied = HV_EPOCH_NONE;
 }

@@ -26,7 +26,7 @@ static void checks_machine(room *r, size_t i) {
   if (e->lost_orders)
     swarm_fail(r->run, "n%zu has lost %zu orders", i, e->lost_orders);
   if (!hv_epoch_ledger_holds(e->ledger) ||
-      e->ledger->produced + (e->is_here && e->state == HV_EPOCH_LOOKING ? e->held : 0) != p->produced)
+      e->ledger->produced + (e->state == HV_EPOCH_LOOKING ? e->own.looking.samples : 0) != p->produced)
     swarm_fail(r->run, "n%zu has made %llu samples, and %llu are accounted", i, (unsigned long long)p->produced,
                (unsigned long long)e->ledger->produced);
 }
@@ -38,7 +38,7 @@ static void checks_wait(room *r, size_t i, uint64_t now) {
   uint64_t took = now - s->since_us, most = 0;
   switch (e->state) {
   case HV_EPOCH_LOOKING:
-    most = e->is_here ? HV_EPOCH_MOST_SWARM_US + HV_EPOCH_MOST_LOOK_US + HV_EPOCH_MOST_GONE_US : 0;
+    most = e->own.looking.is_here ? HV_EPOCH_MOST_SWARM_US + HV_EPOCH_MOST_LOOK_US + HV_EPOCH_MOST_GONE_US : 0;
     break;
   case HV_EPOCH_ENDING: /* a late lane, and two rounds */
     most = 4 * (AVERAGING_US + MATCHMAKING_US) + 2000000;
@@ -279,7 +279,7 @@ static int is_on_offer(const room *r, size_t to, uint64_t least) {
   size_t n = 0, n_older = 0;
   for (size_t i = 0; i < r->n; i++) {
     const pretender *p = &r->seats[i].program;
-    uint64_t epoch = helps(r, i) ? p->keep.held.epoch : lives(r, i) ? pretender_look(p)->offered : HV_EPOCH_NONE;
+    uint64_t epoch = helps(r, i) ? p->keep.held.epoch : lives(r, i) ? pretender_look(p)->offers.offered : HV_EPOCH_NONE;
     if (i == to || !lives(r, i) || is_liar(r, i) || p->program.client || epoch == HV_EPOCH_NONE || (helps(r, i) && !p->keep.holds))
       continue;
     if (epoch < least)
@@ -357,7 +357,7 @@ static size_t offers_of(const room *r, size_t to, int trusted, size_t *liars) {
   *liars = 0;
   for (size_t k = 0; k < r->n; k++) {
     const member *s = &r->seats[k];
-    if (k == to || !lives(r, k) || helps(r, k) || pretender_look(&s->program)->offered == HV_EPOCH_NONE ||
+    if (k == to || !lives(r, k) || helps(r, k) || pretender_look(&s->program)->offers.offered == HV_EPOCH_NONE ||
         (trusted && hv_standing_of(peers, &s->program.id) == HV_STANDING_STRANGER))
       continue;
     *liars += (size_t)is_liar(r, k);
@@ -373,7 +373,7 @@ static void checks_taken(room *r, size_t i) {
   const uint64_t *taken = s->program.taken;
   size_t liars;
   int is_lie = 0;
-  if (pretender_look(&s->program)->offered == HV_EPOCH_NONE)
+  if (pretender_look(&s->program)->offers.offered == HV_EPOCH_NONE)
     s->offers_us = world(r);
   if (taken[0] == s->taken)
     return;

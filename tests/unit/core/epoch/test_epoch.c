@@ -100,13 +100,33 @@ static void a_wrong_replica_is_not_averaged_in(void **unused) {
   assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_REPLICA_STATE));
   acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
   assert_int_equal(s->e.state, HV_EPOCH_COMING);
-  assert_int_equal(s->e.offered, HV_EPOCH_NONE);
+  assert_int_equal(s->e.offers.offered, HV_EPOCH_NONE);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
   assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 1, .mark = mark_of('y')});
   acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
   assert_int_equal(s->e.lineage->is_wrong, 0);
+}
+
+/* Rule 12: this peer was not counted for a moment before its round ended. Where it waits for the next epoch, that wait has an end
+ * of its own. */
+static void coming_keeps_its_end_after_a_lonely_wait(void **unused) {
+  (void)unused;
+  scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 1}, HV_EPOCH_NOW);
+  s->e.load_us = SECOND / 10; /* loads are quick, so the next epoch's state is worth a wait */
+  time_passes(s, SECOND / 10, 1);
+  s->f = (hv_progress_figures){.samples = TARGET, .speed = 100, .n_peers = 2, .eta_us = SECOND};
+  s->now_us += SECOND / 10;
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0);
+  assert_int_equal(s->e.state, HV_EPOCH_COMING);
+  assert_int_equal(has(s, HV_EPOCH_COMES)->epoch, 1);
+  assert_int_equal(hv_epoch_due_us(&s->e), s->now_us + SECOND);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  time_passes(s, SECOND - 1, 2);
+  assert_null(has(s, HV_EPOCH_LOAD));
+  time_passes(s, 1, 2);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1);
 }
 
 /* Rule 11: what works in the late lane begins nothing once the peer is coming, and its samples are lost, with their cause. */
@@ -121,7 +141,7 @@ static void coming_voids_the_late_lane(void **unused) {
   acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
   assert_int_equal(s->e.told, 1); /* counted, before its gradients are averaged */
   assert_int_equal(s->e.ledger->in_flight, 2 * BATCH);
-  s->e.found = 9;
+  s->e.look.found = 9;
   s->f = (hv_progress_figures){.epoch = 9, .n_peers = 2, .speed = 100, .standing = HV_PROGRESS_BEHIND, .eta_us = 9 * SECOND};
   batch(s);
   assert_int_equal(s->e.state, HV_EPOCH_COMING);
@@ -272,7 +292,7 @@ static void a_failed_offer_is_made_again(void **unused) {
   gathers(s);
   steps_together(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
-  assert_int_equal(s->e.offered, 1);
+  assert_int_equal(s->e.offers.offered, 1);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_OFFERED, .epoch = 1, .ok = 0});
   epoch_begins(s);
   batch(s);
@@ -688,6 +708,7 @@ int main(void) {
       cmocka_unit_test(a_failed_average_is_not_applied),
       cmocka_unit_test(a_replica_averaged_in_part_gets_a_mark_of_its_own),
       cmocka_unit_test(a_wrong_replica_is_not_averaged_in),
+      cmocka_unit_test(coming_keeps_its_end_after_a_lonely_wait),
       cmocka_unit_test(coming_voids_the_late_lane),
       cmocka_unit_test(left_out_samples_are_lost_and_the_state_loaded),
       cmocka_unit_test(peer_left_out_of_a_step_that_nobody_makes_is_back),

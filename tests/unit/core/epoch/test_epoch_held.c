@@ -5,7 +5,7 @@
 static scene *at_the_end_of_an_epoch(uint64_t epoch_us) {
   scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
-  s->e.epoch_us = epoch_us;
+  s->e.offers.epoch_us = epoch_us;
   epoch_is_over(s);
   s->f.n_coming = 1;
   return s;
@@ -48,7 +48,7 @@ static void absent_newcomers_hold_a_tenth_of_the_time(void **unused) {
       epoch_is_over(s);
       s->f.n_coming = !goes || turn % 20 != 0;
       s->f.n_peers = 1;
-      s->e.epoch_us = SECOND / 10;
+      s->e.offers.epoch_us = SECOND / 10;
       s->now_us += SECOND / 10;
       if (hv_epoch_is_free(&s->e))
         batch(s);
