@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from hivemind_c._lightning import namespaces
 from hivemind_c._lightning.patches import Patches
-from hivemind_c.inside.channel import TIMEOUT, Channel, Message, gloo_group
+from hivemind_c.inside.channel import Channel, Message, gloo_group
 from hivemind_c.inside.follow import FollowOptimizer
 from hivemind_c.inside.lead import END, LEAVE, SYNC, LeadOptimizer
 from hivemind_c.inside.watch import Watch
@@ -36,7 +36,7 @@ class Ranks:
         self._stop_asked = self._in_hook = self._ended = False
         self.skips = False  #: training_step has given no loss for this batch
         self.rank, self.world = strategy.global_rank, strategy.world_size
-        group = gloo_group(TIMEOUT)
+        group = gloo_group()
         folder = [tempfile.mkdtemp(prefix="hivemind-ranks-") if self.leads else None]
         dist.broadcast_object_list(folder, 0, group=group)
         self.watch = Watch(str(folder[0]), self.rank, self.world)

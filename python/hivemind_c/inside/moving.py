@@ -10,7 +10,7 @@ import torch.distributed as dist
 from hivemind_c.inside.channel import Channel
 from hivemind_c.optim.gradient_sums import GradientSums
 
-PART = 1 << 24  #: elements that cross host memory at once, where sums and the group are on different devices
+PART = 1 << 24  #: elements that are reduced at once: some ranks may bring them from another device
 SMALL, PACK = 1 << 20, 1 << 24  #: bytes: smaller tensors travel together, in packs of this size
 
 
@@ -31,14 +31,13 @@ def reduce_sums(channel: Channel, sums: GradientSums, unit: float, on: str) -> L
     """
     touched = torch.tensor(sums.touched() if sums.unit is not None else [False] * len(sums.parameters))
     for flat in sums.flat_sums(unit):
-        crosses = flat.device.type != on
-        for part in flat.split(PART) if crosses else (flat,):
-            here = part.to(on) if crosses else part
+        for part in flat.split(PART):  # alike in all ranks, though those of rank 0 are where the sums meet
+            here = part if part.device.type == on else part.to(on)
             work = dist.reduce(here, 0, group=group_of(channel, here), async_op=True)
-            channel.wait(work, "the reduction of gradients")
+            channel.finish(work, "the reduction of gradients")
     touched = touched.to(torch.uint8)
     work = dist.reduce(touched, 0, op=dist.ReduceOp.MAX, group=channel.group, async_op=True)
-    channel.wait(work, "the reduction of gradients")
+    channel.finish(work, "the reduction of gradients")
     return [bool(value) for value in touched.tolist()]
 
 
@@ -73,13 +72,13 @@ def broadcast_state(channel: Channel, tensors: Sequence[torch.Tensor]) -> None:
             works.append(_broadcast(channel, _bytes(pack[0])))
             continue
         together = torch.cat([_bytes(tensor.contiguous()) for tensor in pack])
-        channel.wait(_broadcast(channel, together), "the broadcast of parameters")
+        channel.finish(_broadcast(channel, together), "the broadcast of parameters")
         if channel.rank:
             sizes = [tensor.numel() * tensor.element_size() for tensor in pack]
             for tensor, part in zip(pack, together.split(sizes)):
                 tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))  # a clone is aligned
     for work in works:
-        channel.wait(work, "the broadcast of parameters")
+        channel.finish(work, "the broadcast of parameters")
 
 
 def _broadcast(channel: Channel, tensor: torch.Tensor) -> Any:

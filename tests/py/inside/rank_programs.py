@@ -1,5 +1,7 @@
 """The program of ranks in tests: a Trainer with several devices, on data and models whose sums are exact."""
 
+import datetime
+import functools
 import hashlib
 import importlib
 import json
@@ -15,7 +17,9 @@ import torch
 
 import hivemind_c
 import trainers
-from hivemind_c.inside import watch
+from hivemind_c._lightning import ranks
+from hivemind_c.inside import moving, watch
+from nccl_rules import replace_groups
 from ranks import ON
 
 SAMPLES, FEATURES = 64, 8
@@ -117,11 +121,17 @@ def train(
     save=None,
     samples=SAMPLES,
     trainer_before=None,
+    queued_s=None,
+    patience_s=None,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
     if stopped_s is not None:
         watch.STOPPED_S = stopped_s
+    if queued_s is not None:
+        replace_groups(moving, queued_s)
+    if patience_s is not None:
+        ranks.Channel = functools.partial(ranks.Channel, timeout=datetime.timedelta(seconds=patience_s))
     pl = importlib.import_module(namespace)
     rank = int(os.environ.get("LOCAL_RANK", 0))
     options = dict(
@@ -166,6 +176,8 @@ def train(
         module.slow_validation = slow_validation
     if hook == "all_gather":
         module.on_before_optimizer_step = lambda optimizer: module.all_gather(torch.ones(1))
+    if hook == "slow":
+        module.on_before_optimizer_step = lambda optimizer: time.sleep(4.0)
     if hook == "log":
         module.on_before_optimizer_step = lambda optimizer: module.log("norm", 1.0, sync_dist=True)
     data = torch.utils.data.TensorDataset(whole_numbers(samples))

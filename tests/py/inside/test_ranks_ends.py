@@ -87,6 +87,15 @@ def test_rank_that_runs_again_in_time_is_waited_for(busy):
     assert len({rank["parameters"] for rank in running.results()}) == 1
 
 
+def test_other_ranks_wait_as_long_as_rank_0_runs(peer):
+    assert {rank["epoch"] for rank in peer(2, hook="slow", passes=1, patience_s=2.0).results()} == {1}
+
+
+def test_rank_0_limits_the_wait_for_a_report(peer):
+    running = peer(2, hang_at=[1, 2], patience_s=2.0)
+    ends_with(running, 1, "a report to rank 0 took longer than 0:00:02", time.time() + 60)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_error_of_a_rank_is_raised_on_all(busy, rank):
     running = busy("computing", fail_at=[rank, 40])
