@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 import torch
 
-from hivemind_c._lightning import launcher, namespaces
+from hivemind_c._lightning import launcher, namespaces, samplers
+from hivemind_c._lightning.patches import Patches
 
 # for type checkers both base classes at once, so that the Trainer of either Lightning accepts a strategy
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Devices(namespaces.EitherLightning, Base):
     barrier, broadcast, reduce = collective("barrier"), collective("broadcast"), collective("reduce")
     all_gather, reduce_boolean_decision = collective("all_gather"), collective("reduce_boolean_decision")
     _ranks: Any = None  #: a Ranks while fit runs with several ranks
-    _sampler_seed: Optional[int] = None  #: None: Lightning's
+    _sampler_seed: Optional[int] = None  #: of the ranks' samplers. None: the program's
+    _patches: Patches
     # a Trainer sets both before it is known whether there are several ranks
     cluster_environment: Any = None
     _layer_sync: Any = None
@@ -197,11 +199,16 @@ class Devices(namespaces.EitherLightning, Base):
         device = self.devices[self.local_rank] if self.devices else "cpu"
         return device if isinstance(device, torch.device) else torch.device(device)
 
-    @property
-    def distributed_sampler_kwargs(self) -> Dict[str, Any]:
-        """Arguments of Lightning's samplers for several ranks: peers read the data in different orders."""
-        given = super().distributed_sampler_kwargs  # type: ignore[misc]
-        return given if self._sampler_seed is None else {**given, "seed": self._sampler_seed}
+    def process_dataloader(self, dataloader: Any) -> Any:
+        """Called by Lightning for each data loader: peers read the data in different orders.
+
+        Args:
+            dataloader: The data loader.
+        """
+        dataloader = super().process_dataloader(dataloader)  # type: ignore[misc]
+        if self._sampler_seed is not None:
+            samplers.give_seed(dataloader, self._sampler_seed, self._patches)
+        return dataloader
 
     def _configure_launcher(self) -> None:
         super()._configure_launcher()  # type: ignore[misc]

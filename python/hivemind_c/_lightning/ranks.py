@@ -57,12 +57,12 @@ class Ranks:
 
     @property
     def news(self) -> Message:
-        """On another rank than 0: what rank 0 said last."""
-        return self.follow.news if self.follow is not None else {}
+        """What rank 0 has sent last."""
+        return self.stepper.news if self.stepper is not None else {}
 
     @property
     def progress(self) -> Optional[GlobalTrainingProgress]:
-        """On another rank than 0: the progress of the swarm."""
+        """The progress of the swarm, as rank 0 has sent it last."""
         figures = self.news.get("figures")
         return GlobalTrainingProgress(*figures) if figures else None
 

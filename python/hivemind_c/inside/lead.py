@@ -45,6 +45,7 @@ class LeadOptimizer(Optimizer):
         self._skips = self._must_drop = False
         self._taken: Any = None  # what _state_now() was at the last `take`
         self._progress: List[float] = []
+        self.news: Message = {}  #: the fields of the last `done`
         super().__init__(**options)
         trainable, _ = self.state_averager.parameters.trainable()
         self._sums = GradientSums(trainable) if self.grad_averager is None else self.grad_averager
@@ -130,7 +131,8 @@ class LeadOptimizer(Optimizer):
         if self.is_alive():
             self._progress = list(dataclasses.astuple(self.tracker.global_progress))
         rates = [float(group.get("lr", 0.0)) for group in self.param_groups]
-        return {"epoch": self.local_epoch, "rates": rates, "figures": self._progress, **self._more(stop)}
+        self.news = {"epoch": self.local_epoch, "rates": rates, "figures": self._progress, **self._more(stop)}
+        return self.news
 
     # ---- in place of Optimizer's ----
 

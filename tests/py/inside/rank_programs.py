@@ -1,5 +1,6 @@
 """The program of ranks in tests: a Trainer with several devices, on data and models whose sums are exact."""
 
+import dataclasses
 import datetime
 import functools
 import hashlib
@@ -17,7 +18,7 @@ import torch
 
 import hivemind_c
 import trainers
-from hivemind_c._lightning import ranks
+from hivemind_c._lightning import election, ranks
 from hivemind_c.inside import moving, watch
 from nccl_rules import replace_groups
 from ranks import ON
@@ -72,6 +73,8 @@ def module_of(pl, net, optimizer, watch):
                 time.sleep(self.slow_validation)
 
         def configure_optimizers(self):
+            if hasattr(self, "estimates"):
+                self.steps = self.trainer.estimated_stepping_batches
             return optimizer(self.parameters())
 
     return Module()
@@ -83,6 +86,12 @@ def sgd(parameters):
 
 def adam(parameters):
     return torch.optim.Adam(parameters, lr=0.01)
+
+
+def plateau(parameters):
+    made = torch.optim.SGD(parameters, lr=0.5)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(made, mode="max", factor=0.5, patience=0)
+    return {"optimizer": made, "lr_scheduler": {"scheduler": scheduler, "monitor": "val"}}
 
 
 def scheduled(parameters):
@@ -123,6 +132,9 @@ def train(
     trainer_before=None,
     queued_s=None,
     patience_s=None,
+    estimates=False,
+    workers=0,
+    loses=False,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
@@ -145,14 +157,14 @@ def train(
             strategy[name] = hivemind_c.PowerSGDGradientAverager.get_factory(averager_rank=1, min_compression_ratio=0.0)
     records, ledger = [], {}
     made = hivemind_c.HivemindStrategy(on_epoch=records.append, **{**options, **(strategy or {})})
-    batches, rates, about = [], [], {}
+    batches, rates, about, progress = [], [], {}, []
 
     def step(module, x, index):
         batches.append(x.sum().item())
         if step_s:
             time.sleep(step_s)
         if len(batches) == 1:
-            about.update(sampler=getattr(module.trainer.train_dataloader.sampler, "seed", None))
+            about.update(sampler=getattr(module.trainer.train_dataloader.sampler, "seed", None), first=digest([x]))
             about.update(steps=module.trainer.estimated_stepping_batches if devices > 1 else None)
             about.update(base=[kind.__name__ for kind in type(made).__mro__])
             say(event="training", rank=rank, pid=os.getpid(), at=time.time(), **about,
@@ -174,6 +186,15 @@ def train(
     module = module_of(pl, net, globals()[optimizer], step)
     if slow_validation is not None:
         module.slow_validation = slow_validation
+    if estimates:
+        module.estimates = True
+    if loses:  # another peer that began at the same moment is elected
+
+        class Lost(election.Election):
+            def look(self):
+                self._elected = False
+
+        hivemind_c.strategy.Election = Lost
     if hook == "all_gather":
         module.on_before_optimizer_step = lambda optimizer: module.all_gather(torch.ones(1))
     if hook == "slow":
@@ -186,7 +207,7 @@ def train(
     sampler = None  # Lightning's, which shuffles
     if devices > 1 and not random and loader is None:
         sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
-    load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler)
+    load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler, num_workers=workers)
     given = dict(accelerator=ON, devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
     if loader == "uneven":
         given["use_distributed_sampler"] = False
@@ -202,6 +223,7 @@ def train(
 
         def on_train_batch_end(self, trainer, *args):
             rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+            progress.append(dataclasses.astuple(made.global_progress))
             if exact_batches and len(batches) == exact_batches:
                 trainer.should_stop = True
             if epochs and made.global_epoch >= epochs:
@@ -222,7 +244,7 @@ def train(
             buffers=digest(b for b in module.buffers() if b.is_floating_point()),
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
-            progress=made.global_progress is not None, rates=rates, ledger=ledger,
+            progress=progress, rates=rates, ledger=ledger,
             records=[{name: getattr(one, name) for name in RECORDED} for one in records],
         )  # fmt: skip
 

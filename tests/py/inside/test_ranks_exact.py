@@ -113,6 +113,18 @@ def test_short_batch_is_weighted_by_its_samples(peer):
     assert_equal(alone(peer, **many), peer(2, batch=16, **many).results())
 
 
+def test_rate_follows_a_plateau_of_the_validation(peer):
+    options = dict(optimizer="plateau", slow_validation=0.0)
+    two = peer(2, **options).results()
+    assert two[0]["rates"] == two[1]["rates"] and two[0]["rates"][-1] < 0.5
+    assert_equal(alone(peer, **options), two)
+
+
+def test_progress_is_alike_on_all_ranks_after_each_batch(peer):
+    two = peer(2, passes=4, step_s=0.02).results()
+    assert two[0]["progress"] == two[1]["progress"] and len(two[0]["progress"]) == 16
+
+
 def test_rates_of_all_ranks_follow_the_scheduler(peer):
     two = peer(2, optimizer="scheduled").results()
     assert two[0]["rates"] == two[1]["rates"] and two[1]["rates"][-1] == 0.5 * 0.5**3

@@ -1,5 +1,7 @@
 """Ranks of one peer in a swarm with peers of one device."""
 
+import pytest
+
 STEADY = dict(passes=1000, step_s=0.03, target=256)
 
 
@@ -48,6 +50,20 @@ def test_other_peers_read_the_data_in_another_order(peer):
     seeds = [[rank.wait_for("training")["sampler"] for rank in one.ranks] for one in (first, other)]
     assert all(len(set(pair)) == 1 for pair in seeds) and seeds[0] != seeds[1]
     assert len(parameters(first, other)) == 1
+
+
+@pytest.mark.parametrize("devices, workers", [(2, 0), (2, 1), (1, 1)])
+def test_data_loaded_before_the_peer_joins_is_read_in_another_order(peer, devices, workers):
+    options = dict(random=True, estimates=True, workers=workers, **STEADY)
+    first = peer(devices, **options)
+    other = peer(devices, peers=first.maddrs, **options)
+    here, there = ({rank.wait_for("training")["first"] for rank in one.ranks} for one in (first, other))
+    assert len(here) == len(there) == devices and not here & there
+
+
+def test_ranks_of_a_peer_that_gives_way_have_one_seed(peer):
+    first, second = (rank.wait_for("training") for rank in peer(2, random=True, loses=True).ranks)
+    assert first["sampler"] == second["sampler"] != 0
 
 
 def test_other_ranks_have_no_dht_and_the_same_estimate(peer):
