@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Any, Callable, Dict, Optional, Union
@@ -379,8 +380,19 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     def on_validation_start(self) -> None:
         """Called by Lightning before validation: all ranks of this peer validate with the same buffers."""
         if self._ranks is not None:
+            self._ranks.signals.halt.start()
             self._ranks.sync(whole=True)
         super().on_validation_start()  # type: ignore[misc]
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Called by Lightning for each batch of a validation: all ranks of this peer obey signals at the same batch.
+
+        Args:
+            *args: Arguments of the module's validation_step.
+            **kwargs: Named arguments of the module's validation_step.
+        """
+        with self._ranks.signals.in_validation() if self._ranks is not None else contextlib.nullcontext():
+            return super().validation_step(*args, **kwargs)  # type: ignore[misc]
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         """Called by Lightning after each batch: counts the batch, and steps when the swarm has enough samples.

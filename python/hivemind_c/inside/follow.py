@@ -20,7 +20,7 @@ class FollowOptimizer:
         channel: Channel to rank 0.
         module: The model, whose parameters and buffers come from rank 0.
         optimizer: The optimizer of torch that rank 0 steps. Its learning rates are set here.
-        stops: A function that is true once this rank was asked to stop.
+        asks: A function that returns for what a signal asks this rank (signals.py), a sum of its causes.
         reuse_grad_buffers: Keep the sums in .grad.
     """
 
@@ -29,10 +29,10 @@ class FollowOptimizer:
         channel: Channel,
         module: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        stops: Callable[[], bool],
+        asks: Callable[[], int],
         reuse_grad_buffers: bool = False,
     ):
-        self._channel, self._module, self.opt, self._stops = channel, module, optimizer, stops
+        self._channel, self._module, self.opt, self._asks = channel, module, optimizer, asks
         self.reuse_grad_buffers = reuse_grad_buffers
         trainable = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._sums, self._losses, self._lost = GradientSums(trainable, reuse_grad_buffers), LateLosses(), 0
@@ -136,7 +136,7 @@ class FollowOptimizer:
             pending=sums.local_samples_accumulated,
             losses=self._losses.take(LOSSES_MAX),
             lost=self._lost,
-            stop=self._stops(),
+            asks=self._asks(),
         )
         self._lost = 0
         while True:

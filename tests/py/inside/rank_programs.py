@@ -135,6 +135,8 @@ def train(
     estimates=False,
     workers=0,
     loses=False,
+    validation_batch=16,
+    slurm=False,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
@@ -211,6 +213,9 @@ def train(
     given = dict(accelerator=ON, devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
     if loader == "uneven":
         given["use_distributed_sampler"] = False
+    if slurm:
+        os.environ.update(SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
+        given["plugins"] = [importlib.import_module(f"{pl.__name__}.plugins.environments").SLURMEnvironment()]
     if precision:
         given["plugins"] = [Scaled(pl, rank, precision)]
 
@@ -234,7 +239,7 @@ def train(
         before.fit(module_of(pl, Exact(), sgd, lambda module, x, index: module.net(x).mean()), load)
         say(event="before", rank=rank, devices=before.num_devices)
     runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
-    validation = torch.utils.data.DataLoader(data, batch_size=16) if slow_validation is not None or norm else None
+    validation = torch.utils.data.DataLoader(data, validation_batch) if slow_validation is not None or norm else None
     try:
         runs.fit(module, load, validation, ckpt_path=resume)
     finally:
