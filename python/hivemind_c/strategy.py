@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from typing import Any, Callable, Dict, Optional, Union
@@ -314,9 +313,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             self._checkpoint_folders.choose(self.is_elected)
         if reseeds:
             change_seeds(self._peer_id)
-            seed = samplers.sampler_seed(self._peer_id)
-            self._patches.put(self, "_sampler_seed", seed)
-            samplers.give_seed_to_existing(trainer, seed, self._patches)
+            samplers.change_seed(self, trainer, self._peer_id, self._patches)
 
     def _join_swarm(self, trainer: Any, arguments: Dict[str, Any]) -> bool:
         """Joins the swarm. True if this peer, with all its ranks, changes its random seeds."""
@@ -376,23 +373,6 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if self._is_fitting and self.lightning_module.trainer.training:
             self._finder.gather(lambda: self._batch_size or self._counter.count(batch))
         return batch
-
-    def on_validation_start(self) -> None:
-        """Called by Lightning before validation: all ranks of this peer validate with the same buffers."""
-        if self._ranks is not None:
-            self._ranks.signals.halt.start()
-            self._ranks.sync(whole=True)
-        super().on_validation_start()  # type: ignore[misc]
-
-    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Called by Lightning for each batch of a validation: all ranks of this peer obey signals at the same batch.
-
-        Args:
-            *args: Arguments of the module's validation_step.
-            **kwargs: Named arguments of the module's validation_step.
-        """
-        with self._ranks.signals.in_validation() if self._ranks is not None else contextlib.nullcontext():
-            return super().validation_step(*args, **kwargs)  # type: ignore[misc]
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         """Called by Lightning after each batch: counts the batch, and steps when the swarm has enough samples.

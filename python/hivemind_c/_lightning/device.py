@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
@@ -209,6 +210,23 @@ class Devices(namespaces.EitherLightning, Base):
         if self._sampler_seed is not None:
             samplers.give_seed(dataloader, self._sampler_seed, self._patches)
         return dataloader
+
+    def on_validation_start(self) -> None:
+        """Called by Lightning before validation: all ranks of this peer validate with the same buffers."""
+        if self._ranks is not None:
+            self._ranks.signals.halt.start()
+            self._ranks.sync(whole=True)
+        super().on_validation_start()  # type: ignore[misc]
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Called by Lightning for each batch of a validation: all ranks of this peer obey signals at the same batch.
+
+        Args:
+            *args: Arguments of the module's validation_step.
+            **kwargs: Named arguments of the module's validation_step.
+        """
+        with self._ranks.signals.in_validation() if self._ranks is not None else contextlib.nullcontext():
+            return super().validation_step(*args, **kwargs)  # type: ignore[misc]
 
     def _configure_launcher(self) -> None:
         super()._configure_launcher()  # type: ignore[misc]

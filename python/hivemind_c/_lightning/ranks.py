@@ -60,7 +60,7 @@ class Ranks:
 
     @property
     def news(self) -> Message:
-        """What rank 0 has sent last."""
+        """The fields that rank 0 has sent last."""
         return self.stepper.news if self.stepper is not None else {}
 
     @property

@@ -28,16 +28,19 @@ def give_seed(loader: Any, seed: int, patches: Patches) -> None:
             patches.put(sampler, "seed", seed)
 
 
-def give_seed_to_existing(trainer: Any, seed: int, patches: Patches) -> None:
-    """Sets the seed of the training data that a Trainer has loaded already, and begins to read it anew.
+def change_seed(strategy: Any, trainer: Any, peer_id: str, patches: Patches) -> None:
+    """Gives the samplers of this peer's ranks a seed of their own, those that are there and those to come.
 
-    trainer.estimated_stepping_batches in configure_optimizers loads it before the peer has joined.
+    If configure_optimizers reads trainer.estimated_stepping_batches, that loads the data before the peer has joined.
 
     Args:
-        trainer: The Trainer.
-        seed: The seed.
+        strategy: The HivemindStrategy.
+        trainer: Its Trainer.
+        peer_id: ID of the peer.
         patches: Puts the old seeds back when fit ends.
     """
+    seed = sampler_seed(peer_id)
+    patches.put(strategy, "_sampler_seed", seed)
     loaders, fetcher = trainer.fit_loop._combined_loader, trainer.fit_loop._data_fetcher
     if loaders is None or fetcher is None or trainer.fit_loop._should_reload_train_dl:
         return

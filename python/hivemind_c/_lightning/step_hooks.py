@@ -53,7 +53,7 @@ class ClipAveraged:
 
     @property
     def setup(self) -> Dict[str, Any]:
-        """What must be alike at all peers."""
+        """The settings that must be alike at all peers."""
         trainer = self._strategy.lightning_module.trainer
         if not trainer.gradient_clip_val:
             return {}

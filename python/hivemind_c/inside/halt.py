@@ -33,7 +33,7 @@ class Halt:
         os.ftruncate(self._file, 8 * (3 + world))
         all_of_it = numpy.memmap(os.path.join(folder, NAME), dtype=numpy.int64, mode="r+", shape=(3 + world,))
         self._turn, self._begun, self._rank = all_of_it[:3], all_of_it[3:], rank  # turn: number, cause, last batch
-        self._batch = self._past = 0  # turns up to this one are over for this rank
+        self._batch = self._past = 0  # number of the latest turn that this rank has done
 
     def start(self) -> None:
         """Call it before a validation, and before the ranks meet."""

@@ -53,7 +53,7 @@ def test_other_peers_read_the_data_in_another_order(peer):
 
 
 @pytest.mark.parametrize("devices, workers", [(2, 0), (2, 1), (1, 1)])
-def test_data_loaded_before_the_peer_joins_is_read_in_another_order(peer, devices, workers):
+def test_data_loaded_before_joining_has_the_order_of_the_peer(peer, devices, workers):
     options = dict(random=True, estimates=True, workers=workers, **STEADY)
     first = peer(devices, **options)
     other = peer(devices, peers=first.maddrs, **options)
