@@ -8,7 +8,7 @@ import torch
 
 from hivemind_c.inside.channel import LOSSES_MAX, Channel, Message
 from hivemind_c.inside.losses import LateLosses
-from hivemind_c.inside.moving import broadcast_state, reduce_sums, state_of
+from hivemind_c.inside.moving import SharedState, reduce_sums
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.gradient_sums import GradientSums
 
@@ -36,6 +36,7 @@ class FollowOptimizer:
         self.reuse_grad_buffers = reuse_grad_buffers
         trainable = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._sums, self._losses, self._lost = GradientSums(trainable, reuse_grad_buffers), LateLosses(), 0
+        self._state = SharedState(module, ())
         self.news: Message = {}  #: the fields of the last `done`
 
     @property
@@ -51,6 +52,7 @@ class FollowOptimizer:
     def begin(self) -> Message:
         """Waits until rank 0 has joined, and returns what it says of that."""
         command = self._channel.receive()
+        self._state = SharedState(self._module, command["frozen"])
         self._take_news(command)
         return command
 
@@ -147,7 +149,7 @@ class FollowOptimizer:
             elif command["name"] == "drop":
                 sums.reset_accumulated_grads_()
             elif command["name"] == "take":
-                broadcast_state(channel, state_of(self._module))
+                self._state.broadcast(channel, command["frozen"])
             else:
                 self._take_news(command)
                 return

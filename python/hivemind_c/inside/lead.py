@@ -11,7 +11,7 @@ import torch
 
 from hivemind_c.inside.channel import Channel, Message
 from hivemind_c.inside.errors import PeerError
-from hivemind_c.inside.moving import broadcast_state, reduce_sums, state_of
+from hivemind_c.inside.moving import SharedState, reduce_sums
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.gradient_sums import GradientSums
 from hivemind_c.optim.optimizer import Optimizer
@@ -40,12 +40,13 @@ class LeadOptimizer(Optimizer):
     """
 
     def __init__(self, channel: Channel, module: torch.nn.Module, more: Callable[[int], Message], **options: Any):
-        self._channel, self._module, self._more = channel, module, more
+        self._channel, self._state, self._more = channel, SharedState(module), more
         self._pending = 0  # samples in the sums of the other ranks
         self._came = 0  # those of their latest batches
         self._open = False  # the others wait for commands
         self._skips = self._must_drop = False
         self._taken: Any = None  # what _state_now() was at the last `take`
+        self._frozen: Any = None  # and what frozen_now() was
         self._progress: List[float] = []
         self.news: Message = {}  #: the fields of the last `done`
         super().__init__(**options)
@@ -60,7 +61,9 @@ class LeadOptimizer(Optimizer):
         Args:
             **fields: Fields of `joined` besides those of `done`.
         """
-        self._channel.send("joined", **fields, **self._news(0))
+        if self.state_averager.averages_the_model_in_place:  # which changes no version
+            self._state.frozen.clear()
+        self._channel.send("joined", **fields, frozen=sorted(self._state.frozen), **self._news(0))
 
     def meet(self, kind: str, whole: bool = False) -> None:
         """Meets the others between two batches: they take parameters over if those have changed.
@@ -119,9 +122,10 @@ class LeadOptimizer(Optimizer):
     def _conclude(self, asks: int) -> None:
         now = self._state_now()
         if now != self._taken or self.schedule.use_local_updates:
-            self._taken = now
-            self._channel.send("take")
-            broadcast_state(self._channel, state_of(self._module))
+            before, self._frozen = self._frozen, self._state.frozen_now()
+            self._taken, frozen = now, self._frozen != before
+            self._channel.send("take", frozen=frozen)
+            self._state.broadcast(self._channel, frozen)
         self._channel.send("done", **self._news(asks))
         self._open = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Sequence
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -41,13 +41,41 @@ def reduce_sums(channel: Channel, sums: GradientSums, unit: float, on: str) -> L
     return [bool(value) for value in touched.tolist()]
 
 
-def state_of(module: torch.nn.Module) -> List[torch.Tensor]:
-    """The parameters and buffers of a module as tensors that can be written, each once."""
-    found = {}
-    for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta":
-            found.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (), tensor)
-    return [_written(tensor.detach()) for tensor in found.values() if tensor.numel()]
+class SharedState:
+    """The parameters and buffers of a module, which the other ranks take over from rank 0.
+
+    Args:
+        module: The module.
+        frozen: Places of the tensors that do not train, as rank 0 knows them. None: this is rank 0.
+    """
+
+    def __init__(self, module: torch.nn.Module, frozen: Optional[Iterable[int]] = None):
+        self._module = module
+        if frozen is None:
+            frozen = (i for i, t in enumerate(self._held()) if isinstance(t, torch.nn.Parameter) and not t.requires_grad)
+        self.frozen = set(frozen)
+
+    def _held(self) -> List[torch.Tensor]:
+        """Those that can be written, each once."""
+        found = {}
+        for tensor in (*self._module.parameters(), *self._module.buffers()):
+            if tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta":
+                found.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (), tensor)
+        return [tensor for tensor in found.values() if tensor.numel()]
+
+    def frozen_now(self) -> List[Tuple[int, int]]:
+        """Another value once a frozen tensor may have changed."""
+        return [(t.data_ptr(), t._version) for i, t in enumerate(self._held()) if i in self.frozen]
+
+    def broadcast(self, channel: Channel, frozen: bool) -> None:
+        """Makes the tensors of all ranks those of rank 0, to the bit.
+
+        Args:
+            channel: The channel.
+            frozen: The frozen ones, too.
+        """
+        some = (tensor for i, tensor in enumerate(self._held()) if frozen or i not in self.frozen)
+        broadcast_state(channel, [_written(tensor.detach()) for tensor in some])
 
 
 def _written(tensor: torch.Tensor) -> torch.Tensor:

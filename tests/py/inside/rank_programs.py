@@ -45,8 +45,10 @@ def whole_numbers(samples=SAMPLES):
 class Exact(torch.nn.Module):
     """Its gradient is the mean of the inputs, exact for whole numbers."""
 
-    def __init__(self, norm=False, width=FEATURES):
+    def __init__(self, norm=False, width=FEATURES, frozen=None):
         super().__init__()
+        if frozen:  # [number of values, value]
+            self.base = torch.nn.Parameter(torch.full((frozen[0],), float(frozen[1])), requires_grad=False)
         self.line = torch.nn.Linear(width, 4, bias=False)
         self.unused = torch.nn.Parameter(torch.ones(3))
         self.norm = torch.nn.BatchNorm1d(width) if norm else torch.nn.Identity()
@@ -78,6 +80,10 @@ def module_of(pl, net, optimizer, watch):
             return optimizer(self.parameters())
 
     return Module()
+
+
+def chosen(parameters):
+    return torch.optim.SGD([p for p in parameters if p.requires_grad], lr=0.5)
 
 
 def sgd(parameters):
@@ -137,6 +143,8 @@ def train(
     loses=False,
     validation_batch=16,
     slurm=False,
+    frozen=None,
+    thaw=None,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
@@ -184,7 +192,7 @@ def train(
         return loss
 
     torch.manual_seed(seed)
-    net = Exact(norm, FEATURES + (rank if model_of_rank else 0))
+    net = Exact(norm, FEATURES + (rank if model_of_rank else 0), frozen)
     module = module_of(pl, net, globals()[optimizer], step)
     if slow_validation is not None:
         module.slow_validation = slow_validation
@@ -197,6 +205,15 @@ def train(
                 self._elected = False
 
         hivemind_c.strategy.Election = Lost
+    moved, broadcast = [], moving._broadcast
+    moving._broadcast = lambda channel, tensor: moved.append(tensor.numel()) or broadcast(channel, tensor)
+    if thaw is not None:  # the program changes what does not train, on rank 0
+
+        def on_train_batch_start(batch, index):
+            if rank == 0 and len(batches) == thaw:
+                net.base.add_(1)
+
+        module.on_train_batch_start = torch.no_grad()(on_train_batch_start)
     if hook == "all_gather":
         module.on_before_optimizer_step = lambda optimizer: module.all_gather(torch.ones(1))
     if hook == "slow":
@@ -249,7 +266,8 @@ def train(
             buffers=digest(b for b in module.buffers() if b.is_floating_point()),
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
-            progress=progress, rates=rates, ledger=ledger,
+            progress=progress, rates=rates, ledger=ledger, moved=sum(moved),
+            base=[net.base.min().item(), net.base.max().item()] if frozen else None,
             records=[{name: getattr(one, name) for name in RECORDED} for one in records],
         )  # fmt: skip
 

@@ -1,5 +1,7 @@
 """Ranks of one peer in a swarm with peers of one device."""
 
+import time
+
 import pytest
 
 STEADY = dict(passes=1000, step_s=0.03, target=256)
@@ -31,6 +33,25 @@ def bytes_of_an_epoch(peer):
     met = [record for record in records if record["outcome"] == "averaged" and record["members"] == 2]
     assert len(met) > 3, records
     return sum(record["bytes_sent"] + record["bytes_received"] for record in met) / len(met)
+
+
+def test_frozen_parameters_of_a_late_peer_are_those_of_the_swarm(peer):
+    first = peer(1, batch=16, frozen=[1000, 3], **STEADY).training()
+    time.sleep(2.0)  # some epochs
+    late = peer(2, peers=first.maddrs, exact_batches=40, frozen=[1000, 5], **STEADY)
+    assert [rank["base"] for rank in late.results()] == [[3.0, 3.0]] * 2
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "chosen"])
+def test_frozen_parameters_cross_the_line_only_in_the_optimizer(peer, optimizer):
+    options = dict(batch=16, epochs=8, frozen=[100_000, 3], optimizer=optimizer, **STEADY)
+    first = peer(1, **options)
+    other = peer(1, peers=first.maddrs, **options)
+    crossed = bytes_of_an_epoch(first)
+    other.results()
+    assert crossed > 400_000 if optimizer == "sgd" else crossed < 20_000, crossed
+    warned = "100000 of the 100035 values in the optimizer do not require gradients" in first.ranks[0].text
+    assert warned == (optimizer == "sgd")
 
 
 def test_two_ranks_cross_the_line_as_one_peer(peer):
