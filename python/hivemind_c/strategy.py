@@ -464,7 +464,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             )
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
         # not shared by copies
-        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches(), have_met=None)
+        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches(), in_fit=None)
         # of the last fit
         there = {
             name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")

@@ -135,7 +135,7 @@ class Devices(namespaces.EitherLightning, Base):
 
     _of_trainer: Dict[str, Any]
     devices: List[Any]  #: the Trainer's
-    have_met: threading.Event  #: set once each rank watches the others
+    in_fit: threading.Event  #: set while each rank watches the others
 
     @property
     def world_size(self) -> int:
@@ -232,8 +232,7 @@ class Devices(namespaces.EitherLightning, Base):
         super()._configure_launcher()  # type: ignore[misc]
         if self.has_ranks:
             self._launcher = launcher.watched(self, self._launcher)
-            self.have_met = threading.Event()
-            launcher.watch_first(self.have_met)
+            self.in_fit = launcher.watch_first()
 
     def configure_ddp(self) -> None:
         """Called by Lightning where DDP would wrap the module: makes the modules of all ranks that of rank 0."""

@@ -44,7 +44,7 @@ class Ranks:
         self.watch = Watch(str(folder[0]), self.rank, self.world)
         self.signals = Signals(trainer, Halt(str(folder[0]), self.rank, self.world))
         self.channel = Channel(self.watch, group)
-        strategy.have_met.set()
+        strategy.in_fit.set()
         self.lead: Optional[LeadOptimizer] = None
         self.follow: Optional[FollowOptimizer] = None
 
@@ -248,6 +248,7 @@ class Ranks:
         finally:
             if not self._ended:
                 self.watch.leave()
+                self._strategy.in_fit.clear()  # else the watch ends this process
             self._ended = True
             if self.follow is not None:
                 self.follow.shutdown()
