@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from functools import partial
 from typing import Any, Callable, Dict, Optional, Union
 
 from hivemind_c import _invitation, _needs
@@ -23,10 +22,11 @@ from hivemind_c._lightning import (
     optimizers,
     preparation,
     requirements,
+    samplers,
     step_hooks,
 )
 from hivemind_c._lightning.election import Election
-from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, known_options, sampler_seed
+from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, known_options
 from hivemind_c._lightning.ranks import Ranks
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
@@ -203,11 +203,14 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
 
     @property
     def global_progress(self) -> Any:
-        """The progress of the swarm as a GlobalTrainingProgress. None: before the first fit."""
-        if self._hive is not None:
-            self._last_progress = self._hive.tracker.global_progress
-        elif self._ranks is not None:
+        """The progress of the swarm as a GlobalTrainingProgress. None: before the first fit.
+
+        With several ranks it is what rank 0 has sent after the last batch, and so alike on all of them.
+        """
+        if self._ranks is not None:
             self._last_progress = self._ranks.progress or self._last_progress
+        elif self._hive is not None:
+            self._last_progress = self._hive.tracker.global_progress
         return self._last_progress
 
     @property
@@ -298,26 +301,25 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         arguments = requirements.optimizer_and_scheduler(self, self._offload, self._scheduler_fn)
         if self._ranks is not None and not self._ranks.leads:
             told = self._ranks.follow_with(self.optimizers[0], self._reuse_grad_buffers)
-            self._peer_id = told["peer_id"]
+            self._peer_id, reseeds = told["peer_id"], told["reseeds"]
         else:
-            self._join_swarm(trainer, arguments)
+            reseeds = self._join_swarm(trainer, arguments)
         self._speed, self._counter, self._samples = Speed(), SampleCounter(self), 0
         self._finder = global_steps.RateFinder(trainer, self._target, self._patches)
         self._dense_gradients = optimizers.DenseGradients(self.lightning_module)
         preparation.prepare(self, trainer, self._patches)
-        if self._election is not None:
-            self._election.look()  # of two that started at one moment, one has given way by now
         if self._checkpoints == checkpoint_files.OWN:
             self._checkpoint_folders = checkpoint_files.CheckpointFolders(trainer, self._peer_id)
             self._checkpoint_folders.choose(self.is_elected)
-        if self._reseed and not self.is_elected:
+        if reseeds:
             change_seeds(self._peer_id)
-            self._patches.put(self, "_sampler_seed", sampler_seed(self._peer_id))
+            samplers.change_seed(self, trainer, self._peer_id, self._patches)
 
-    def _join_swarm(self, trainer: Any, arguments: Dict[str, Any]) -> None:
+    def _join_swarm(self, trainer: Any, arguments: Dict[str, Any]) -> bool:
+        """Joins the swarm. True if this peer, with all its ranks, changes its random seeds."""
         dht = self.dht
         self._peer_id, self._election = dht.peer_id, Election(dht, self._run_id)
-        options = {**self._optimizer_options, "averaged_grad_hook": partial(step_hooks.clip_averaged, self)}
+        options = {**self._optimizer_options, "averaged_grad_hook": step_hooks.ClipAveraged(self)}
         options["on_epoch"] = log_epochs(self, trainer, options.get("on_epoch"))
         options["buffers"] = module_buffers.chosen(self._buffers, self.lightning_module)
         made = Optimizer if self._ranks is None else self._ranks.lead_with
@@ -325,8 +327,11 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         hive.check_setup()  # before training begins
         optimizers.pass_for_inner(hive)
         self.optimizers = [hive]
+        self._election.look()  # of two that started at one moment, one has given way by now
+        reseeds = self._reseed and not self.is_elected
         if self._ranks is not None:
-            self._ranks.lead.begin(peer_id=dht.peer_id)
+            self._ranks.lead.begin(peer_id=dht.peer_id, reseeds=reseeds)
+        return reseeds
 
     # ---- a step ----
 
@@ -368,12 +373,6 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if self._is_fitting and self.lightning_module.trainer.training:
             self._finder.gather(lambda: self._batch_size or self._counter.count(batch))
         return batch
-
-    def on_validation_start(self) -> None:
-        """Called by Lightning before validation: all ranks of this peer validate with the same buffers."""
-        if self._ranks is not None:
-            self._ranks.sync(whole=True)
-        super().on_validation_start()  # type: ignore[misc]
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         """Called by Lightning after each batch: counts the batch, and steps when the swarm has enough samples.
@@ -425,7 +424,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if hive is not None:
             # a delayed step clips by step_hooks, and so needs _hive until it is over
             hive.state_averager.background.settle()
-            self._last_progress = hive.tracker.global_progress
+            self._last_progress = self.global_progress
             self._hive = None
             hive.shutdown()  # takes its outcome over, and tells what went wrong in it
             self._last_epoch = hive.local_epoch
@@ -465,7 +464,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             )
         inner = [getattr(optimizer, "opt", optimizer) for optimizer in self.optimizers]
         # not shared by copies
-        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches(), have_met=None)
+        own = dict(_of_trainer=dict(self._of_trainer), _written=set(self._written), _patches=Patches(), in_fit=None)
         # of the last fit
         there = {
             name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")

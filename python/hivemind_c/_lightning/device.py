@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 import torch
 
-from hivemind_c._lightning import launcher, namespaces
+from hivemind_c._lightning import launcher, namespaces, samplers
+from hivemind_c._lightning.patches import Patches
 
 # for type checkers both base classes at once, so that the Trainer of either Lightning accepts a strategy
 if TYPE_CHECKING:
@@ -120,7 +122,8 @@ class Devices(namespaces.EitherLightning, Base):
     barrier, broadcast, reduce = collective("barrier"), collective("broadcast"), collective("reduce")
     all_gather, reduce_boolean_decision = collective("all_gather"), collective("reduce_boolean_decision")
     _ranks: Any = None  #: a Ranks while fit runs with several ranks
-    _sampler_seed: Optional[int] = None  #: None: Lightning's
+    _sampler_seed: Optional[int] = None  #: of the ranks' samplers. None: the program's
+    _patches: Patches
     # a Trainer sets both before it is known whether there are several ranks
     cluster_environment: Any = None
     _layer_sync: Any = None
@@ -132,7 +135,7 @@ class Devices(namespaces.EitherLightning, Base):
 
     _of_trainer: Dict[str, Any]
     devices: List[Any]  #: the Trainer's
-    have_met: threading.Event  #: set once each rank watches the others
+    in_fit: threading.Event  #: set while each rank watches the others
 
     @property
     def world_size(self) -> int:
@@ -197,18 +200,39 @@ class Devices(namespaces.EitherLightning, Base):
         device = self.devices[self.local_rank] if self.devices else "cpu"
         return device if isinstance(device, torch.device) else torch.device(device)
 
-    @property
-    def distributed_sampler_kwargs(self) -> Dict[str, Any]:
-        """Arguments of Lightning's samplers for several ranks: peers read the data in different orders."""
-        given = super().distributed_sampler_kwargs  # type: ignore[misc]
-        return given if self._sampler_seed is None else {**given, "seed": self._sampler_seed}
+    def process_dataloader(self, dataloader: Any) -> Any:
+        """Called by Lightning for each data loader: peers read the data in different orders.
+
+        Args:
+            dataloader: The data loader.
+        """
+        dataloader = super().process_dataloader(dataloader)  # type: ignore[misc]
+        if self._sampler_seed is not None:
+            samplers.give_seed(dataloader, self._sampler_seed, self._patches)
+        return dataloader
+
+    def on_validation_start(self) -> None:
+        """Called by Lightning before validation: all ranks of this peer validate with the same buffers."""
+        if self._ranks is not None:
+            self._ranks.signals.halt.start()
+            self._ranks.sync(whole=True)
+        super().on_validation_start()  # type: ignore[misc]
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Called by Lightning for each batch of a validation: all ranks of this peer obey signals at the same batch.
+
+        Args:
+            *args: Arguments of the module's validation_step.
+            **kwargs: Named arguments of the module's validation_step.
+        """
+        with self._ranks.signals.in_validation() if self._ranks is not None else contextlib.nullcontext():
+            return super().validation_step(*args, **kwargs)  # type: ignore[misc]
 
     def _configure_launcher(self) -> None:
         super()._configure_launcher()  # type: ignore[misc]
         if self.has_ranks:
             self._launcher = launcher.watched(self, self._launcher)
-            self.have_met = threading.Event()
-            launcher.watch_first(self.have_met)
+            self.in_fit = launcher.watch_first()
 
     def configure_ddp(self) -> None:
         """Called by Lightning where DDP would wrap the module: makes the modules of all ranks that of rank 0."""

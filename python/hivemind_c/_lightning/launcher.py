@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
@@ -18,8 +22,10 @@ from hivemind_c.node import Node
 logger = logging.getLogger("hivemind_c.strategy")
 LOOK_S = 0.25  #: between two looks at the ranks
 END_S = 8.0  #: for the ranks to end by themselves after one has failed; longer than inside/watch.py gives each
-FIRST = "HIVEMIND_FIRST_RANK"  #: variable with the process of rank 0, for the ranks that it starts
+FIRST = "HIVEMIND_FIRST_RANK"  #: variable with the process of rank 0 and a file of it, for the ranks that it starts
 _made: Dict[type, type] = {}
+_in_fit = threading.Event()
+_first: Optional[threading.Thread] = None  # looks whether rank 0 is there
 
 
 def watched(strategy: Any, launcher: Any) -> Any:
@@ -41,7 +47,10 @@ class _Scripts:
     _ranks: Sequence[subprocess.Popen] = ()
 
     def _call_children_scripts(self) -> None:
-        os.environ[FIRST] = str(os.getpid())
+        descriptor, path = tempfile.mkstemp(prefix="hivemind-first-")
+        os.close(descriptor)
+        atexit.register(end_in_order, path)
+        os.environ[FIRST] = f"{os.getpid()}:{path}"
         super()._call_children_scripts()  # type: ignore[misc]
         # Lightning's observer, which kills before anybody has said why, gets none to observe
         self._ranks, self.procs = self.procs, []
@@ -52,23 +61,40 @@ class _Scripts:
             process.send_signal(signum)
 
 
-def watch_first(until: threading.Event) -> None:
-    """In a rank that rank 0 has started: ends this process if rank 0 ends before the ranks have met.
+def end_in_order(path: str) -> None:
+    """At the end of rank 0: removes the file by which its ranks know that it runs, unless an error ends it.
 
     Args:
-        until: Set once they have met: then inside/watch.py looks.
+        path: The file.
     """
-    first = os.environ.get(FIRST)
-    if not first or int(first) != os.getppid():
-        return
+    if getattr(sys, "last_value", None) is None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
-    def look() -> None:
-        while not until.wait(LOOK_S):
-            if os.getppid() != int(first):
-                logger.error("rank 0 (process %s) has died before the ranks had met; this rank ends with it", first)
-                os._exit(1)
 
-    threading.Thread(target=look, name="hivemind_c first", daemon=True).start()
+def watch_first() -> threading.Event:
+    """In a rank that rank 0 has started: ends this process if rank 0 has died, before a fit or after it.
+
+    Returns an event of this process, to be set during a fit: then inside/watch.py looks.
+    """
+    global _first
+    first, _, path = os.environ.get(FIRST, "").partition(":")
+    if first and int(first) == os.getppid() and _first is None:
+        _first = threading.Thread(target=_look, args=(int(first), path), name="hivemind_c first", daemon=True)
+        _first.start()
+    return _in_fit
+
+
+def _look(first: int, path: str) -> None:
+    while os.getppid() == first:
+        time.sleep(LOOK_S)
+    while os.path.exists(path):  # it has not ended in order
+        if not _in_fit.is_set():
+            logger.error("rank 0 (process %d) has died; this rank ends with it", first)
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            os._exit(1)
+        time.sleep(LOOK_S)
 
 
 class _Forks:

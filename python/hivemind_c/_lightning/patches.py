@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
 import random
 from typing import Any, Callable, Dict, List
 
@@ -103,12 +102,8 @@ def copy_scale(source: torch.amp.GradScaler, to: torch.amp.GradScaler) -> None:
         to.load_state_dict(source.state_dict())
 
 
-def sampler_seed(peer_id: str) -> int:
-    """A seed for the samplers of this peer's ranks, from its name and Lightning's seed."""
-    return int(os.environ.get("PL_GLOBAL_SEED", 0)) ^ _mark(peer_id) & 0x7FFFFFFF
-
-
-def _mark(peer_id: str) -> int:
+def mark_of(peer_id: str) -> int:
+    """A number that differs between peers."""
     return int.from_bytes(peer_id[-8:].encode(), "little")
 
 
@@ -116,7 +111,7 @@ def change_seeds(peer_id: str) -> None:
     """Mixes the peer's name into the seeds of torch, Python and NumPy."""
     import numpy
 
-    mark = _mark(peer_id)
+    mark = mark_of(peer_id)
     torch.manual_seed((torch.initial_seed() ^ mark) & (1 << 63) - 1)
     random.seed(random.getrandbits(64) ^ mark)
     numpy.random.seed((int(numpy.random.randint(1 << 31)) ^ mark) & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""The strategy's part in being one of several ranks of a peer: joining, signals, ends. docs/design/several-gpus.md."""
+"""The strategy's part in being one of several ranks of a peer: joining, batches, ends. docs/design/several-gpus.md."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import torch.distributed as dist
 
 from hivemind_c._lightning import namespaces
 from hivemind_c._lightning.patches import Patches
-from hivemind_c.inside.channel import TIMEOUT, Channel, Message, gloo_group
+from hivemind_c._lightning.signals import Signals
+from hivemind_c.inside.channel import Channel, Message, gloo_group
 from hivemind_c.inside.follow import FollowOptimizer
+from hivemind_c.inside.halt import Halt
 from hivemind_c.inside.lead import END, LEAVE, SYNC, LeadOptimizer
 from hivemind_c.inside.watch import Watch
 from hivemind_c.optim.progress_tracker import GlobalTrainingProgress
@@ -33,15 +35,16 @@ class Ranks:
 
     def __init__(self, strategy: Any, trainer: Any):
         self._strategy, self._trainer = strategy, trainer
-        self._stop_asked = self._in_hook = self._ended = False
+        self._in_hook = self._ended = False
         self.skips = False  #: training_step has given no loss for this batch
         self.rank, self.world = strategy.global_rank, strategy.world_size
-        group = gloo_group(TIMEOUT)
+        group = gloo_group()
         folder = [tempfile.mkdtemp(prefix="hivemind-ranks-") if self.leads else None]
         dist.broadcast_object_list(folder, 0, group=group)
         self.watch = Watch(str(folder[0]), self.rank, self.world)
+        self.signals = Signals(trainer, Halt(str(folder[0]), self.rank, self.world))
         self.channel = Channel(self.watch, group)
-        strategy.have_met.set()
+        strategy.in_fit.set()
         self.lead: Optional[LeadOptimizer] = None
         self.follow: Optional[FollowOptimizer] = None
 
@@ -57,12 +60,12 @@ class Ranks:
 
     @property
     def news(self) -> Message:
-        """On another rank than 0: what rank 0 said last."""
-        return self.follow.news if self.follow is not None else {}
+        """The fields that rank 0 has sent last."""
+        return self.stepper.news if self.stepper is not None else {}
 
     @property
     def progress(self) -> Optional[GlobalTrainingProgress]:
-        """On another rank than 0: the progress of the swarm."""
+        """The progress of the swarm, as rank 0 has sent it last."""
         figures = self.news.get("figures")
         return GlobalTrainingProgress(*figures) if figures else None
 
@@ -113,12 +116,11 @@ class Ranks:
         self.lead = LeadOptimizer(self.channel, self._strategy.lightning_module, self._more, **options)
         return self.lead
 
-    def _more(self, stop: bool) -> Message:
-        stop = stop or self._stop_asked
-        if stop:
-            self._stop()
+    def _more(self, asks: int) -> Message:
+        asks |= self.signals.asked
+        self.signals.take(asks)
         strategy = self._strategy
-        return {"stop": stop, "elected": strategy.is_elected, "alone": strategy.is_alone}
+        return {"asks": asks, "elected": strategy.is_elected, "alone": strategy.is_alone}
 
     def follow_with(self, optimizer: Any, reuse_grad_buffers: bool) -> Message:
         """Makes the optimizer of another rank, and returns what rank 0 says once it has joined.
@@ -129,7 +131,7 @@ class Ranks:
         """
         module = self._strategy.lightning_module
         self.follow = FollowOptimizer(
-            self.channel, module, optimizer, lambda: self._stop_asked, reuse_grad_buffers
+            self.channel, module, optimizer, lambda: self.signals.asked, reuse_grad_buffers
         )
         return self.follow.begin()
 
@@ -140,10 +142,7 @@ class Ranks:
             patches: Undoes the changes when fit ends.
         """
         trainer = self._trainer
-        patches.put(trainer._signal_connector, "_sigterm_notifier_fn", self._on_sigterm)
-        loop = trainer.fit_loop.epoch_loop
-        if hasattr(loop, "_broadcast_sigterm_tensor"):  # since 2.5.2, in each batch
-            patches.put(loop, "_broadcast_sigterm_tensor", Patches.nothing)
+        self.signals.prepare(patches)
         after_pass = trainer.fit_loop.on_advance_end
 
         def on_advance_end() -> None:
@@ -170,9 +169,9 @@ class Ranks:
         self.after_step()
 
     def after_step(self) -> None:
-        """After `done`: whether to stop."""
-        if self.follow is not None and self.news.get("stop"):
-            self._stop()
+        """After `done`: what signals ask of all ranks."""
+        if self.follow is not None:
+            self.signals.take(self.news["asks"])
 
     def meet(self, kind: str, whole: bool = False) -> None:
         """Meets the other ranks between two batches.
@@ -226,14 +225,6 @@ class Ranks:
 
     # ---- ends ----
 
-    def _on_sigterm(self, signum: Any, frame: Any) -> None:
-        """In place of Lightning's, which broadcasts in the handler, where no other rank may take part."""
-        self._stop_asked = True
-
-    def _stop(self) -> None:
-        """Lets Lightning raise its SIGTERMException after this batch, on all ranks."""
-        self._trainer._signal_connector.received_sigterm = True
-
     def fail(self, error: BaseException) -> None:
         """Tells the other ranks why this one ends. From now on it meets nobody.
 
@@ -257,10 +248,12 @@ class Ranks:
         finally:
             if not self._ended:
                 self.watch.leave()
+                self._strategy.in_fit.clear()  # else the watch ends this process
             self._ended = True
             if self.follow is not None:
                 self.follow.shutdown()
             self.watch.stop()
+            self.signals.halt.close()
             with contextlib.suppress(Exception):
                 dist.destroy_process_group(self.channel.group)
 

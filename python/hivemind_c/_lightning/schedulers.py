@@ -130,14 +130,14 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
 
 def lr_scheduler_step(strategy: Any, configs: Sequence[Any]) -> Any:
     """The function that Lightning calls in place of the module's lr_scheduler_step: the swarm steps its schedulers, and
-    Lightning only brings what ReduceLROnPlateau looks at.
+    Lightning only brings what ReduceLROnPlateau looks at. Of several ranks, rank 0 alone has a scheduler that steps.
     """
     original, swarms = strategy.lightning_module.lr_scheduler_step, [config.scheduler for config in configs]
 
     def step(scheduler: Any, metric: Any) -> None:
         if all(scheduler is not one for one in swarms):  # a callback's
             original(scheduler, metric)
-        elif metric is not None and isinstance(scheduler, ReduceLROnPlateau):
+        elif metric is not None and isinstance(scheduler, ReduceLROnPlateau) and strategy.optimizer is not None:
             strategy.optimizer.report_metric(metric)
 
     step.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import torch
 
 from hivemind_c.inside.channel import LOSSES_MAX, Channel, Message
 from hivemind_c.inside.losses import LateLosses
-from hivemind_c.inside.moving import broadcast_state, reduce_sums, state_of
+from hivemind_c.inside.moving import SharedState, reduce_sums
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.gradient_sums import GradientSums
 
@@ -20,7 +20,7 @@ class FollowOptimizer:
         channel: Channel to rank 0.
         module: The model, whose parameters and buffers come from rank 0.
         optimizer: The optimizer of torch that rank 0 steps. Its learning rates are set here.
-        stops: A function that is true once this rank was asked to stop.
+        asks: A function that returns for what a signal asks this rank (signals.py), a sum of its causes.
         reuse_grad_buffers: Keep the sums in .grad.
     """
 
@@ -29,13 +29,14 @@ class FollowOptimizer:
         channel: Channel,
         module: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        stops: Callable[[], bool],
+        asks: Callable[[], int],
         reuse_grad_buffers: bool = False,
     ):
-        self._channel, self._module, self.opt, self._stops = channel, module, optimizer, stops
+        self._channel, self._module, self.opt, self._asks = channel, module, optimizer, asks
         self.reuse_grad_buffers = reuse_grad_buffers
         trainable = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._sums, self._losses, self._lost = GradientSums(trainable, reuse_grad_buffers), LateLosses(), 0
+        self._state = SharedState(module, ())
         self.news: Message = {}  #: the fields of the last `done`
 
     @property
@@ -51,6 +52,7 @@ class FollowOptimizer:
     def begin(self) -> Message:
         """Waits until rank 0 has joined, and returns what it says of that."""
         command = self._channel.receive()
+        self._state = SharedState(self._module, command["frozen"])
         self._take_news(command)
         return command
 
@@ -136,7 +138,7 @@ class FollowOptimizer:
             pending=sums.local_samples_accumulated,
             losses=self._losses.take(LOSSES_MAX),
             lost=self._lost,
-            stop=self._stops(),
+            asks=self._asks(),
         )
         self._lost = 0
         while True:
@@ -147,7 +149,7 @@ class FollowOptimizer:
             elif command["name"] == "drop":
                 sums.reset_accumulated_grads_()
             elif command["name"] == "take":
-                broadcast_state(channel, state_of(self._module))
+                self._state.broadcast(channel, command["frozen"])
             else:
                 self._take_news(command)
                 return

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from typing import Any, Callable, List, Optional
 
 import torch
 
 from hivemind_c.inside.channel import Channel, Message
 from hivemind_c.inside.errors import PeerError
-from hivemind_c.inside.moving import broadcast_state, reduce_sums, state_of
+from hivemind_c.inside.moving import SharedState, reduce_sums
 from hivemind_c.optim.grad_scaler import GradScaler
 from hivemind_c.optim.gradient_sums import GradientSums
 from hivemind_c.optim.optimizer import Optimizer
@@ -33,18 +35,20 @@ class LeadOptimizer(Optimizer):
     Args:
         channel: Channel to the other ranks.
         module: The model, whose parameters and buffers the other ranks receive.
-        more: A function that returns the fields of `done` that the program knows, and takes whether a rank is to stop.
+        more: A function that returns the fields of `done` that the program knows, and takes what signals ask of ranks.
         **options: Options of Optimizer.
     """
 
-    def __init__(self, channel: Channel, module: torch.nn.Module, more: Callable[[bool], Message], **options: Any):
-        self._channel, self._module, self._more = channel, module, more
+    def __init__(self, channel: Channel, module: torch.nn.Module, more: Callable[[int], Message], **options: Any):
+        self._channel, self._state, self._more = channel, SharedState(module), more
         self._pending = 0  # samples in the sums of the other ranks
         self._came = 0  # those of their latest batches
         self._open = False  # the others wait for commands
         self._skips = self._must_drop = False
         self._taken: Any = None  # what _state_now() was at the last `take`
+        self._frozen: Any = None  # and what frozen_now() was
         self._progress: List[float] = []
+        self.news: Message = {}  #: the fields of the last `done`
         super().__init__(**options)
         trainable, _ = self.state_averager.parameters.trainable()
         self._sums = GradientSums(trainable) if self.grad_averager is None else self.grad_averager
@@ -57,7 +61,9 @@ class LeadOptimizer(Optimizer):
         Args:
             **fields: Fields of `joined` besides those of `done`.
         """
-        self._channel.send("joined", **fields, **self._news(False))
+        if self.state_averager.averages_the_model_in_place:  # which changes no version
+            self._state.frozen.clear()
+        self._channel.send("joined", **fields, frozen=sorted(self._state.frozen), **self._news(0))
 
     def meet(self, kind: str, whole: bool = False) -> None:
         """Meets the others between two batches: they take parameters over if those have changed.
@@ -66,11 +72,11 @@ class LeadOptimizer(Optimizer):
             kind: SYNC, END or LEAVE.
             whole: Parameters and buffers are taken over in any case.
         """
-        stop = self._take_reports(kind)
+        asks = self._take_reports(kind)
         if whole:
             self._taken = None
         self.ledger.samples.counted(self._with_others(0))
-        self._conclude(stop)
+        self._conclude(asks)
 
     def step_without_batch(self) -> None:
         """As step(), where this rank has no gradient."""
@@ -80,7 +86,8 @@ class LeadOptimizer(Optimizer):
         finally:
             self._skips = False
 
-    def _take_reports(self, kind: str) -> bool:
+    def _take_reports(self, kind: str) -> int:
+        """Takes the reports of all ranks, and returns what signals ask of them: a sum of causes."""
         reports = self._channel.report(kind=kind) or []
         self._open = True
         for rank, report in enumerate(reports):
@@ -103,7 +110,7 @@ class LeadOptimizer(Optimizer):
         for report in others:
             for loss in report["losses"]:
                 self.report_loss(loss)
-        return any(report["stop"] for report in others)
+        return functools.reduce(operator.or_, (report["asks"] for report in others), 0)
 
     def _count_others(self, pending: int, lost: int) -> None:
         samples, came = self.ledger.samples, pending - self._pending
@@ -112,13 +119,14 @@ class LeadOptimizer(Optimizer):
         self._came += max(came, 0)
         self.ledger.notes.lose(*samples.overflow(lost - fell, fell))
 
-    def _conclude(self, stop: bool) -> None:
+    def _conclude(self, asks: int) -> None:
         now = self._state_now()
         if now != self._taken or self.schedule.use_local_updates:
-            self._taken = now
-            self._channel.send("take")
-            broadcast_state(self._channel, state_of(self._module))
-        self._channel.send("done", **self._news(stop))
+            before, self._frozen = self._frozen, self._state.frozen_now()
+            self._taken, frozen = now, self._frozen != before
+            self._channel.send("take", frozen=frozen)
+            self._state.broadcast(self._channel, frozen)
+        self._channel.send("done", **self._news(asks))
         self._open = False
 
     def _state_now(self) -> Any:
@@ -126,11 +134,12 @@ class LeadOptimizer(Optimizer):
         versions = sum(p._version for p in self.state_averager.parameters.model)
         return versions, self.local_epoch, self.state_averager.background.waiting
 
-    def _news(self, stop: bool) -> Message:
+    def _news(self, asks: int) -> Message:
         if self.is_alive():
             self._progress = list(dataclasses.astuple(self.tracker.global_progress))
         rates = [float(group.get("lr", 0.0)) for group in self.param_groups]
-        return {"epoch": self.local_epoch, "rates": rates, "figures": self._progress, **self._more(stop)}
+        self.news = {"epoch": self.local_epoch, "rates": rates, "figures": self._progress, **self._more(asks)}
+        return self.news
 
     # ---- in place of Optimizer's ----
 
@@ -143,9 +152,9 @@ class LeadOptimizer(Optimizer):
         return 0 if self._skips else super()._checked_batch_size(batch_size)
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
-        stop = self._take_reports(BATCH)
+        asks = self._take_reports(BATCH)
         super()._take_step(batch_size, grad_scaler)
-        self._conclude(stop)
+        self._conclude(asks)
 
     def _own_sums(self) -> int:
         return self.ledger.samples.sums - (self._pending - self._came)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Sequence
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -10,7 +10,7 @@ import torch.distributed as dist
 from hivemind_c.inside.channel import Channel
 from hivemind_c.optim.gradient_sums import GradientSums
 
-PART = 1 << 24  #: elements that cross host memory at once, where sums and the group are on different devices
+PART = 1 << 24  #: elements that are reduced at once: some ranks may bring them from another device
 SMALL, PACK = 1 << 20, 1 << 24  #: bytes: smaller tensors travel together, in packs of this size
 
 
@@ -31,24 +31,51 @@ def reduce_sums(channel: Channel, sums: GradientSums, unit: float, on: str) -> L
     """
     touched = torch.tensor(sums.touched() if sums.unit is not None else [False] * len(sums.parameters))
     for flat in sums.flat_sums(unit):
-        crosses = flat.device.type != on
-        for part in flat.split(PART) if crosses else (flat,):
-            here = part.to(on) if crosses else part
+        for part in flat.split(PART):  # alike in all ranks, though those of rank 0 are where the sums meet
+            here = part if part.device.type == on else part.to(on)
             work = dist.reduce(here, 0, group=group_of(channel, here), async_op=True)
-            channel.wait(work, "the reduction of gradients")
+            channel.finish(work, "the reduction of gradients")
     touched = touched.to(torch.uint8)
     work = dist.reduce(touched, 0, op=dist.ReduceOp.MAX, group=channel.group, async_op=True)
-    channel.wait(work, "the reduction of gradients")
+    channel.finish(work, "the reduction of gradients")
     return [bool(value) for value in touched.tolist()]
 
 
-def state_of(module: torch.nn.Module) -> List[torch.Tensor]:
-    """The parameters and buffers of a module as tensors that can be written, each once."""
-    found = {}
-    for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta":
-            found.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (), tensor)
-    return [_written(tensor.detach()) for tensor in found.values() if tensor.numel()]
+class SharedState:
+    """The parameters and buffers of a module, which the other ranks take over from rank 0.
+
+    Args:
+        module: The module.
+        frozen: Places of the tensors that do not train, as rank 0 knows them. None: this is rank 0.
+    """
+
+    def __init__(self, module: torch.nn.Module, frozen: Optional[Iterable[int]] = None):
+        self._module = module
+        if frozen is None:
+            frozen = (i for i, t in enumerate(self._held()) if isinstance(t, torch.nn.Parameter) and not t.requires_grad)
+        self.frozen = set(frozen)
+
+    def _held(self) -> List[torch.Tensor]:
+        """Those that can be written, each once."""
+        found = {}
+        for tensor in (*self._module.parameters(), *self._module.buffers()):
+            if tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta":
+                found.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (), tensor)
+        return [tensor for tensor in found.values() if tensor.numel()]
+
+    def frozen_now(self) -> List[Tuple[int, int]]:
+        """Another value once a frozen tensor may have changed."""
+        return [(t.data_ptr(), t._version) for i, t in enumerate(self._held()) if i in self.frozen]
+
+    def broadcast(self, channel: Channel, frozen: bool) -> None:
+        """Makes the tensors of all ranks those of rank 0, to the bit.
+
+        Args:
+            channel: The channel.
+            frozen: The frozen ones, too.
+        """
+        some = (tensor for i, tensor in enumerate(self._held()) if frozen or i not in self.frozen)
+        broadcast_state(channel, [_written(tensor.detach()) for tensor in some])
 
 
 def _written(tensor: torch.Tensor) -> torch.Tensor:
@@ -73,13 +100,13 @@ def broadcast_state(channel: Channel, tensors: Sequence[torch.Tensor]) -> None:
             works.append(_broadcast(channel, _bytes(pack[0])))
             continue
         together = torch.cat([_bytes(tensor.contiguous()) for tensor in pack])
-        channel.wait(_broadcast(channel, together), "the broadcast of parameters")
+        channel.finish(_broadcast(channel, together), "the broadcast of parameters")
         if channel.rank:
             sizes = [tensor.numel() * tensor.element_size() for tensor in pack]
             for tensor, part in zip(pack, together.split(sizes)):
                 tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))  # a clone is aligned
     for work in works:
-        channel.wait(work, "the broadcast of parameters")
+        channel.finish(work, "the broadcast of parameters")
 
 
 def _broadcast(channel: Channel, tensor: torch.Tensor) -> Any:

@@ -144,7 +144,7 @@ class ManualSteps(_StateParts):
                 "delay_averaging=False with delay_optimizer_step=True: the step comes first, so its averaging is "
                 "delayed, too"
             )
-        if averages and late and self._averages_the_model_in_place:
+        if averages and late and self.averages_the_model_in_place:
             raise ValueError(
                 "with reuse_tensors=True parameters are averaged where the model reads them, which cannot train "
                 "meanwhile: leave reuse_tensors out, or delay_averaging"

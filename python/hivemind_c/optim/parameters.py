@@ -179,6 +179,15 @@ class Parameters:
         self.offload, self.groups, self.main = offload, groups, self.model
         self._copying: List[Any] = []
         self._told_of_late_ones = False
+        frozen = count(p for p in self.model if not p.requires_grad)
+        if 2 * frozen > count(self.model):
+            logger.warning(
+                "%d of the %d values in the optimizer do not require gradients, and yet each averaging of the state "
+                "sends them, and each joining peer downloads them: if all peers load the same ones, give the optimizer "
+                "only [p for p in model.parameters() if p.requires_grad], on all peers",
+                frozen,
+                count(self.model),
+            )
         if not offload:
             return
         pin = any(p.device.type == "cuda" for p in self.model)

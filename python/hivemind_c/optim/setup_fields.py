@@ -45,6 +45,7 @@ def _pairs(o: RunPeer) -> Iterator[Pair]:
     yield "average_state_every", schedule.average_state_every
     yield "average_opt_statistics", ", ".join(state.opt_keys_for_averaging) or "none"
     yield "max_grad_norm", number(o.max_grad_norm)
+    yield from getattr(o.averaged_grad_hook, "setup", {}).items()  # of a hook that knows what must be alike
     yield "buffers", state.buffers.summary()
     yield "load_state_compression", type(o.load_state_compression).__name__
 

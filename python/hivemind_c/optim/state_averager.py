@@ -167,7 +167,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             and (plain or all(p.dtype is torch.float32 for p in main) and cuda.averages(main))
         )
         self._in_place = reuse
-        self._averages_the_model_in_place = reuse and not self.offload_optimizer
+        #: True if averages are written where the model's parameters are, which changes no version of theirs
+        self.averages_the_model_in_place = reuse and not self.offload_optimizer
         pin = any(p.device.type == "cuda" for p in (*self.parameters.model, *self.extra_tensors))
         tensors = (main if reuse else flat_views(main, device="cpu", pin=pin)) + flat_views(
             [tensor for _, _, tensor in probed] + self.extra_tensors, device="cpu", pin=pin

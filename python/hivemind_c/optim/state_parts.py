@@ -36,7 +36,7 @@ class _StateParts(EpochCounter, DecentralizedAverager):
     sync_epoch_when_averaging: bool
     share_averages: bool
     loaded: bool
-    _averages_the_model_in_place: bool
+    averages_the_model_in_place: bool
 
     @abstractmethod
     def step_optimizer(self, grad_scaler: Any = None) -> None: ...

@@ -1,5 +1,8 @@
 """The program of ranks in tests: a Trainer with several devices, on data and models whose sums are exact."""
 
+import dataclasses
+import datetime
+import functools
 import hashlib
 import importlib
 import json
@@ -15,7 +18,9 @@ import torch
 
 import hivemind_c
 import trainers
-from hivemind_c.inside import watch
+from hivemind_c._lightning import election, ranks
+from hivemind_c.inside import moving, watch
+from nccl_rules import replace_groups
 from ranks import ON
 
 SAMPLES, FEATURES = 64, 8
@@ -40,8 +45,10 @@ def whole_numbers(samples=SAMPLES):
 class Exact(torch.nn.Module):
     """Its gradient is the mean of the inputs, exact for whole numbers."""
 
-    def __init__(self, norm=False, width=FEATURES):
+    def __init__(self, norm=False, width=FEATURES, frozen=None):
         super().__init__()
+        if frozen:  # [number of values, value]
+            self.base = torch.nn.Parameter(torch.full((frozen[0],), float(frozen[1])), requires_grad=False)
         self.line = torch.nn.Linear(width, 4, bias=False)
         self.unused = torch.nn.Parameter(torch.ones(3))
         self.norm = torch.nn.BatchNorm1d(width) if norm else torch.nn.Identity()
@@ -68,9 +75,15 @@ def module_of(pl, net, optimizer, watch):
                 time.sleep(self.slow_validation)
 
         def configure_optimizers(self):
+            if hasattr(self, "estimates"):
+                self.steps = self.trainer.estimated_stepping_batches
             return optimizer(self.parameters())
 
     return Module()
+
+
+def chosen(parameters):
+    return torch.optim.SGD([p for p in parameters if p.requires_grad], lr=0.5)
 
 
 def sgd(parameters):
@@ -79,6 +92,12 @@ def sgd(parameters):
 
 def adam(parameters):
     return torch.optim.Adam(parameters, lr=0.01)
+
+
+def plateau(parameters):
+    made = torch.optim.SGD(parameters, lr=0.5)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(made, mode="max", factor=0.5, patience=0)
+    return {"optimizer": made, "lr_scheduler": {"scheduler": scheduler, "monitor": "val"}}
 
 
 def scheduled(parameters):
@@ -117,11 +136,24 @@ def train(
     save=None,
     samples=SAMPLES,
     trainer_before=None,
+    queued_s=None,
+    patience_s=None,
+    estimates=False,
+    workers=0,
+    loses=False,
+    validation_batch=16,
+    slurm=False,
+    frozen=None,
+    thaw=None,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
     if stopped_s is not None:
         watch.STOPPED_S = stopped_s
+    if queued_s is not None:
+        replace_groups(moving, queued_s)
+    if patience_s is not None:
+        ranks.Channel = functools.partial(ranks.Channel, timeout=datetime.timedelta(seconds=patience_s))
     pl = importlib.import_module(namespace)
     rank = int(os.environ.get("LOCAL_RANK", 0))
     options = dict(
@@ -135,14 +167,14 @@ def train(
             strategy[name] = hivemind_c.PowerSGDGradientAverager.get_factory(averager_rank=1, min_compression_ratio=0.0)
     records, ledger = [], {}
     made = hivemind_c.HivemindStrategy(on_epoch=records.append, **{**options, **(strategy or {})})
-    batches, rates, about = [], [], {}
+    batches, rates, about, progress = [], [], {}, []
 
     def step(module, x, index):
         batches.append(x.sum().item())
         if step_s:
             time.sleep(step_s)
         if len(batches) == 1:
-            about.update(sampler=getattr(module.trainer.train_dataloader.sampler, "seed", None))
+            about.update(sampler=getattr(module.trainer.train_dataloader.sampler, "seed", None), first=digest([x]))
             about.update(steps=module.trainer.estimated_stepping_batches if devices > 1 else None)
             about.update(base=[kind.__name__ for kind in type(made).__mro__])
             say(event="training", rank=rank, pid=os.getpid(), at=time.time(), **about,
@@ -160,12 +192,32 @@ def train(
         return loss
 
     torch.manual_seed(seed)
-    net = Exact(norm, FEATURES + (rank if model_of_rank else 0))
+    net = Exact(norm, FEATURES + (rank if model_of_rank else 0), frozen)
     module = module_of(pl, net, globals()[optimizer], step)
     if slow_validation is not None:
         module.slow_validation = slow_validation
+    if estimates:
+        module.estimates = True
+    if loses:  # another peer that began at the same moment is elected
+
+        class Lost(election.Election):
+            def look(self):
+                self._elected = False
+
+        hivemind_c.strategy.Election = Lost
+    moved, broadcast = [], moving._broadcast
+    moving._broadcast = lambda channel, tensor: moved.append(tensor.numel()) or broadcast(channel, tensor)
+    if thaw is not None:  # the program changes what does not train, on rank 0
+
+        def on_train_batch_start(batch, index):
+            if rank == 0 and len(batches) == thaw:
+                net.base.add_(1)
+
+        module.on_train_batch_start = torch.no_grad()(on_train_batch_start)
     if hook == "all_gather":
         module.on_before_optimizer_step = lambda optimizer: module.all_gather(torch.ones(1))
+    if hook == "slow":
+        module.on_before_optimizer_step = lambda optimizer: time.sleep(4.0)
     if hook == "log":
         module.on_before_optimizer_step = lambda optimizer: module.log("norm", 1.0, sync_dist=True)
     data = torch.utils.data.TensorDataset(whole_numbers(samples))
@@ -174,10 +226,13 @@ def train(
     sampler = None  # Lightning's, which shuffles
     if devices > 1 and not random and loader is None:
         sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
-    load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler)
+    load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler, num_workers=workers)
     given = dict(accelerator=ON, devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
     if loader == "uneven":
         given["use_distributed_sampler"] = False
+    if slurm:
+        os.environ.update(SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
+        given["plugins"] = [importlib.import_module(f"{pl.__name__}.plugins.environments").SLURMEnvironment()]
     if precision:
         given["plugins"] = [Scaled(pl, rank, precision)]
 
@@ -190,6 +245,7 @@ def train(
 
         def on_train_batch_end(self, trainer, *args):
             rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+            progress.append(dataclasses.astuple(made.global_progress))
             if exact_batches and len(batches) == exact_batches:
                 trainer.should_stop = True
             if epochs and made.global_epoch >= epochs:
@@ -200,7 +256,7 @@ def train(
         before.fit(module_of(pl, Exact(), sgd, lambda module, x, index: module.net(x).mean()), load)
         say(event="before", rank=rank, devices=before.num_devices)
     runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
-    validation = torch.utils.data.DataLoader(data, batch_size=16) if slow_validation is not None or norm else None
+    validation = torch.utils.data.DataLoader(data, validation_batch) if slow_validation is not None or norm else None
     try:
         runs.fit(module, load, validation, ckpt_path=resume)
     finally:
@@ -210,7 +266,8 @@ def train(
             buffers=digest(b for b in module.buffers() if b.is_floating_point()),
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
-            progress=made.global_progress is not None, rates=rates, ledger=ledger,
+            progress=progress, rates=rates, ledger=ledger, moved=sum(moved),
+            base=[net.base.min().item(), net.base.max().item()] if frozen else None,
             records=[{name: getattr(one, name) for name in RECORDED} for one in records],
         )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Ends of a peer with several ranks: if one rank ends, all end, in time and with a sentence that says why."""
 
+import os
 import signal
 import time
 
@@ -87,6 +88,15 @@ def test_rank_that_runs_again_in_time_is_waited_for(busy):
     assert len({rank["parameters"] for rank in running.results()}) == 1
 
 
+def test_other_ranks_wait_as_long_as_rank_0_runs(peer):
+    assert {rank["epoch"] for rank in peer(2, hook="slow", passes=1, patience_s=2.0).results()} == {1}
+
+
+def test_rank_0_limits_the_wait_for_a_report(peer):
+    running = peer(2, hang_at=[1, 2], patience_s=2.0)
+    ends_with(running, 1, "a report to rank 0 took longer than 0:00:02", time.time() + 60)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_error_of_a_rank_is_raised_on_all(busy, rank):
     running = busy("computing", fail_at=[rank, 40])
@@ -112,6 +122,48 @@ def test_sigterm_stops_all_at_the_same_batch_with_one_checkpoint(busy, tmp_path,
     assert [path.name for path in tmp_path.glob("**/*.ckpt")] == ["inside-preempted.ckpt"]
     assert "preempted: where training stood" in running.ranks[0].text
     assert "preempted" not in running.ranks[1].text
+
+
+@pytest.mark.parametrize("ranks", [[0], [1], [0, 1]])
+def test_sigterm_ends_a_long_validation_at_the_same_batch(peer, tmp_path, ranks):
+    about = dict(trainer=dict(default_root_dir=str(tmp_path)), slow_validation=0.3, validation_batch=1)
+    running = peer(2, **about)  # of 32 batches, 10 s
+    for rank in running.ranks:
+        rank.wait_for("validating")
+    began = time.time()
+    for rank in ranks:
+        running.ranks[rank].kill(TERM)
+    ends = running.results()
+    assert max(end["at"] for end in ends) - began < 5.0
+    assert len({rank.text.count('"validating"') for rank in running.ranks}) == 1
+    assert [path.name for path in tmp_path.glob("**/*.ckpt")] == ["inside-preempted.ckpt"]
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """The environment of two tasks of a Slurm job, where scontrol writes down how it was called."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
+    (tmp_path / "bin/scontrol").chmod(0o755)
+    about = dict(JOB_ID="17", JOB_NAME="train", NTASKS="2", NTASKS_PER_NODE="2", NODEID="0", NODELIST="127.0.0.1")
+    return {**{f"SLURM_{name}": value for name, value in about.items()}, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("when", [COMPUTING, dict(VALIDATING, validation_batch=1)], ids=["computing", "validating"])
+@pytest.mark.parametrize("ranks", [[0], [1], [0, 1]])
+def test_slurm_requeues_with_one_checkpoint_of_all_ranks(peer, tmp_path, slurm, ranks, when):
+    running = peer(2, environment=slurm, slurm=True, trainer=dict(default_root_dir=str(tmp_path)), **when)
+    for rank in running.ranks:
+        rank.wait_for("validating" if "slow_validation" in when else "training")
+    for rank in ranks:
+        running.ranks[rank].kill(signal.SIGUSR1)
+    assert eventually((tmp_path / "called").exists, timeout=5), running.ranks[0].text
+    time.sleep(0.5)  # they train on until Slurm ends the job
+    for rank in running.ranks:
+        rank.kill(TERM)
+    running.results()
+    assert (tmp_path / "called").read_text() == "requeue 17\n"
+    assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["hpc_ckpt_1.ckpt", "inside-preempted.ckpt"]
 
 
 def test_one_of_three_ranks_is_named(busy):

@@ -113,6 +113,36 @@ def test_short_batch_is_weighted_by_its_samples(peer):
     assert_equal(alone(peer, **many), peer(2, batch=16, **many).results())
 
 
+WIDE = 1 << 20  # values that do not train, 4 bytes each
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "chosen"])
+@pytest.mark.parametrize("strategy", [{}, dict(use_local_updates=True)], ids=["gradients", "local"])
+def test_frozen_parameters_are_broadcast_once(peer, optimizer, strategy):
+    two = peer(2, passes=4, optimizer=optimizer, strategy=strategy, frozen=[WIDE, 3]).results()
+    assert 4 * WIDE <= two[1]["moved"] < 4 * WIDE + 20_000, two[1]["moved"]
+    assert_equal(alone(peer, passes=4, optimizer=optimizer, strategy=strategy, frozen=[WIDE, 3]), two)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "chosen"])
+def test_frozen_parameters_are_broadcast_after_a_change(peer, optimizer):
+    two = peer(2, passes=4, optimizer=optimizer, frozen=[WIDE, 3], thaw=6).results()
+    assert two[0]["base"] == two[1]["base"] == [4.0, 4.0] and two[0]["parameters"] == two[1]["parameters"]
+    assert 8 * WIDE <= two[1]["moved"] < 8 * WIDE + 20_000, two[1]["moved"]
+
+
+def test_rate_follows_a_plateau_of_the_validation(peer):
+    options = dict(optimizer="plateau", slow_validation=0.0)
+    two = peer(2, **options).results()
+    assert two[0]["rates"] == two[1]["rates"] and two[0]["rates"][-1] < 0.5
+    assert_equal(alone(peer, **options), two)
+
+
+def test_progress_is_alike_on_all_ranks_after_each_batch(peer):
+    two = peer(2, passes=4, step_s=0.02).results()
+    assert two[0]["progress"] == two[1]["progress"] and len(two[0]["progress"]) == 16
+
+
 def test_rates_of_all_ranks_follow_the_scheduler(peer):
     two = peer(2, optimizer="scheduled").results()
     assert two[0]["rates"] == two[1]["rates"] and two[1]["rates"][-1] == 0.5 * 0.5**3

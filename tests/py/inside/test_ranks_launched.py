@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ranks import ALONE
-from support import eventually
+from support import eventually, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/howto/several-gpus.md").read_text()
@@ -56,8 +56,9 @@ def start(tmp_path):
         **ALONE,
     }  # fmt: skip
 
-    def run(command, endless=False, text=program):
-        (tmp_path / "train.py").write_text(text.replace("max_epochs=2", "max_epochs=-1") if endless else text)
+    def run(command, endless=False, text=program, after=""):
+        text = text.replace("max_epochs=2", "max_epochs=-1") if endless else text
+        (tmp_path / "train.py").write_text(text + after)
         started.append(
             subprocess.Popen(
                 ["bash", "-c", f"exec {command}"], cwd=tmp_path, env={**os.environ, **about}, text=True,
@@ -103,6 +104,17 @@ def test_page_runs_with_each_launcher(start, command):
     assert all(line in PAGE for line in LINES)
 
 
+def test_store_of_the_ranks_listens_on_the_port_that_the_page_closes(start):
+    """torch's store takes connections at each interface: the page says so, with the line for the firewall."""
+    (port,) = re.findall(r"MASTER_PORT=(\d+) python train.py", PAGE)
+    assert f"! -i lo -p tcp --dport {port} -j DROP" in PAGE
+    running, chosen = start(f"env MASTER_PORT={free_port()} python train.py", endless=True), None
+    chosen = int(re.search(r"MASTER_PORT=(\d+)", " ".join(running.args)).group(1))
+    everywhere = f"00000000000000000000000000000000:{chosen:04X}", f"00000000:{chosen:04X}"
+    listening = lambda: {line.split()[1] for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").open()}  # noqa: E731
+    assert eventually(lambda: set(everywhere) & listening(), timeout=60), running.said()
+
+
 @pytest.mark.parametrize("devices", ["2", "auto"])
 def test_command_line_takes_the_devices(start, devices):
     options = "--trainer.strategy hivemind_c.HivemindStrategy --trainer.strategy.target_batch_size 32"
@@ -111,6 +123,41 @@ def test_command_line_takes_the_devices(start, devices):
     assert running.wait(240) == 0, running.said()
     said = running.said()
     assert all(line in said for line in ("rank 0 of 2: swarm epoch 4", "rank 1 of 2: swarm epoch 4")), said
+
+
+AFTER = """
+import os, sys, time
+if trainer.global_rank == int(os.environ.get("FIRST_ENDS", "9")):
+    sys.exit(0)
+print(f"after fit: rank {trainer.global_rank}", flush=True)
+if trainer.global_rank == int(os.environ.get("FIRST_FAILS", "9")):
+    raise ValueError("after fit")
+time.sleep(float(os.environ.get("SLEEP", "600")))
+print(f"through: rank {trainer.global_rank}", flush=True)
+"""
+
+
+def test_rank_0_that_dies_after_fit_ends_all(start):
+    running = start("python train.py", after=AFTER)
+    both = "after fit: rank 0", "after fit: rank 1"
+    assert eventually(lambda: all(line in running.said() for line in both), timeout=240), running.said()
+    first, second = ranks_of(running)
+    os.kill(first, signal.SIGKILL)
+    assert eventually(lambda: second not in ranks_of(running), timeout=10), running.said()
+    assert f"rank 0 (process {first}) has died; this rank ends with it" in running.said()
+
+
+def test_error_of_rank_0_after_fit_ends_all(start):
+    running = start("env FIRST_FAILS=0 python train.py", after=AFTER)
+    assert running.wait(240) != 0, running.said()
+    assert eventually(lambda: not ranks_of(running), timeout=10), running.said()
+
+
+def test_other_rank_ends_by_itself_if_rank_0_has_ended(start):
+    running = start("env FIRST_ENDS=0 SLEEP=3 python train.py", after=AFTER)
+    assert running.wait(240) == 0, running.said()
+    assert eventually(lambda: "through: rank 1" in running.said(), timeout=20), running.said()
+    assert "has died" not in running.said()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

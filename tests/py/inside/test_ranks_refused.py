@@ -45,6 +45,19 @@ def test_error_of_rank_0_while_it_joins_is_raised_on_all(peer):
     assert "PeerError: rank 0: ConfigMismatchError" in other.ranks[1].text
 
 
+@pytest.mark.parametrize(
+    "clipping, sentence",
+    [
+        (dict(gradient_clip_val=2.0), "gradient_clip_val is 2 by norm here and 0.5 by norm there"),
+        ({}, "gradient_clip_val is absent here and 0.5 by norm there"),
+        (dict(gradient_clip_val=0.5, gradient_clip_algorithm="value"), "is 0.5 by value here and 0.5 by norm there"),
+    ],
+)
+def test_other_clipping_is_refused(peer, clipping, sentence):
+    first = peer(1, batch=16, passes=1000, step_s=0.05, trainer=dict(gradient_clip_val=0.5))
+    ended(peer(1, peers=first.maddrs, trainer=clipping), sentence)
+
+
 def test_gloo_without_an_address_is_refused(peer):
     environment = {"GLOO_SOCKET_IFNAME": "none7"}
     running = peer(2, environment=environment)

@@ -1,5 +1,9 @@
 """Ranks of one peer in a swarm with peers of one device."""
 
+import time
+
+import pytest
+
 STEADY = dict(passes=1000, step_s=0.03, target=256)
 
 
@@ -31,6 +35,25 @@ def bytes_of_an_epoch(peer):
     return sum(record["bytes_sent"] + record["bytes_received"] for record in met) / len(met)
 
 
+def test_frozen_parameters_of_a_late_peer_are_those_of_the_swarm(peer):
+    first = peer(1, batch=16, frozen=[1000, 3], **STEADY).training()
+    time.sleep(2.0)  # some epochs
+    late = peer(2, peers=first.maddrs, exact_batches=40, frozen=[1000, 5], **STEADY)
+    assert [rank["base"] for rank in late.results()] == [[3.0, 3.0]] * 2
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "chosen"])
+def test_frozen_parameters_cross_the_line_only_in_the_optimizer(peer, optimizer):
+    options = dict(batch=16, epochs=8, frozen=[100_000, 3], optimizer=optimizer, **STEADY)
+    first = peer(1, **options)
+    other = peer(1, peers=first.maddrs, **options)
+    crossed = bytes_of_an_epoch(first)
+    other.results()
+    assert crossed > 400_000 if optimizer == "sgd" else crossed < 20_000, crossed
+    warned = "100000 of the 100035 values in the optimizer do not require gradients" in first.ranks[0].text
+    assert warned == (optimizer == "sgd")
+
+
 def test_two_ranks_cross_the_line_as_one_peer(peer):
     """In swarms of two peers, a machine with two ranks has half of the traffic of two peers."""
     inside = peer(2, epochs=8, **STEADY)
@@ -48,6 +71,20 @@ def test_other_peers_read_the_data_in_another_order(peer):
     seeds = [[rank.wait_for("training")["sampler"] for rank in one.ranks] for one in (first, other)]
     assert all(len(set(pair)) == 1 for pair in seeds) and seeds[0] != seeds[1]
     assert len(parameters(first, other)) == 1
+
+
+@pytest.mark.parametrize("devices, workers", [(2, 0), (2, 1), (1, 1)])
+def test_data_loaded_before_joining_has_the_order_of_the_peer(peer, devices, workers):
+    options = dict(random=True, estimates=True, workers=workers, **STEADY)
+    first = peer(devices, **options)
+    other = peer(devices, peers=first.maddrs, **options)
+    here, there = ({rank.wait_for("training")["first"] for rank in one.ranks} for one in (first, other))
+    assert len(here) == len(there) == devices and not here & there
+
+
+def test_ranks_of_a_peer_that_gives_way_have_one_seed(peer):
+    first, second = (rank.wait_for("training") for rank in peer(2, random=True, loses=True).ranks)
+    assert first["sampler"] == second["sampler"] != 0
 
 
 def test_other_ranks_have_no_dht_and_the_same_estimate(peer):
