@@ -84,7 +84,7 @@ def line() -> str:
 def seconds() -> str:
     rows = []
     for size, n in SIZES.items():
-        for codec in ("NoCompression", "Float16Compression", "Uniform8BitQuantization"):
+        for codec in ("NoCompression", "Float16Compression", "Linear8BitQuantization"):
             bits = 8 * sent(CODECS[codec]) * n
             rows.append([size, f"`{codec}`", *(number(bits / (speed * 1e6)) for speed in LINES)])
     return table(["parameters", "codec", *(f"{speed:,} Mbit/s" for speed in LINES)], rows)
@@ -130,7 +130,7 @@ def choose(parameters: float, mbit: float) -> Settings:
     elif on_line(2, parameters, mbit) <= 60:
         codec, value, other, mode = half, 2.0, 2.0, "exact, 16 bits"
     elif on_line(1, parameters, mbit) <= 300:
-        eighth = "Uniform8BitQuantization"
+        eighth = "Linear8BitQuantization"
         codec, value, other, mode = f"hivemind_c.{eighth}()", CODECS[eighth], 2.0, "delayed, 8 bits"
         more = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
     else:

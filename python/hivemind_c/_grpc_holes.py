@@ -77,15 +77,23 @@ def open_holes(core: str = _hivemind_c.GRPC_CORE_VERSION) -> List[Hole]:
     return [hole for hole in TABLE if is_open(hole, core)]
 
 
+def details(core: str = _hivemind_c.GRPC_CORE_VERSION) -> List[str]:
+    """Returns a line for each known hole of this core: its name, the patch release with the fix, the effect."""
+    lines = []
+    for hole in open_holes(core):
+        fix = fix_of(hole, core)
+        lines.append(f"{hole.name}{f' before {fix}' if fix else ''}: {hole.effect}")
+    return lines
+
+
 def sentence(core: str = _hivemind_c.GRPC_CORE_VERSION) -> str:
-    """Returns one sentence: the known holes of this core, and the remedy."""
-    fixes = {hole.name: fix_of(hole, core) for hole in open_holes(core)}
-    holes = ", ".join(f"{name} before {fix}" if fix else name for name, fix in fixes.items())
-    if not holes:
+    """Returns one sentence: how many known holes this core has, and the remedy."""
+    count = len(open_holes(core))
+    if not count:
         return f"{named(core)} has no hole that was known on {AS_OF}"
     return (
-        f"{named(core)} has known holes ({holes}; as of {AS_OF}), so a stranger can cost this peer time and memory: "
-        f"build hivemind_c after `make grpc`, or where the system has gRPC {WITHOUT} or later"
+        f"{named(core)} has {count} known hole{'s' if count > 1 else ''}, so a stranger can cost this peer time and "
+        f"memory: run `make grpc` in the clone, or install what `make wheel` makes, which brings a current gRPC"
     )
 
 

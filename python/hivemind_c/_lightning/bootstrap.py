@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import time
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from _hivemind_c import HivemindError, HivemindPermissionError
 
@@ -19,6 +19,7 @@ from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.strategy")
 VARIABLES = "INITIAL_PEERS", "PL_INITIAL_PEERS"
+CHECKPOINTS = "--ckpt", "--ckpt_path", "--ckpt-path"  #: options whose value is a checkpoint, "last" too
 
 
 def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = None) -> Tuple[str, ...]:
@@ -30,11 +31,31 @@ def initial_peers(given: Addresses, environment: Optional[Mapping[str, str]] = N
     return ()
 
 
+def without_checkpoint(command: Sequence[str]) -> List[str]:
+    """Returns a command without the options that name a checkpoint: a peer that joins gets the state from the swarm.
+
+    Args:
+        command: Words such as "--ckpt_path=x.ckpt", or "--resume" and "x.ckpt" one after the other.
+    """
+    words: List[str] = []
+    for word in command:
+        option, equals, value = word.partition("=")
+        if equals and option.startswith("-") and (option in CHECKPOINTS or value.endswith(".ckpt")):
+            continue
+        last = words[-1] if words else ""
+        is_value = last.startswith("-") and "=" not in last and not word.startswith("-")
+        if is_value and (last in CHECKPOINTS or word.endswith(".ckpt")):
+            words.pop()
+        else:
+            words.append(word)
+    return words
+
+
 def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None, invitation: str = "") -> str:
     """The line to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
     swarm.
 
-    HIVEMIND_COMMAND is what people call the program, where something else started it. invitation is "INVITE=..." in a
+    The line names no checkpoint. HIVEMIND_COMMAND is what people call the program, where something else started it. invitation is "INVITE=..." in a
     closed swarm."""
     peers = ",".join(addresses)
     words = f"{invitation} INITIAL_PEERS={shlex.quote(peers)}".strip()
@@ -43,7 +64,7 @@ def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None,
     command = sys.orig_argv if command is None else command
     if any("ipykernel" in word for word in command):
         return "\n".join(f"%env {word}" for word in filter(None, (invitation, f"INITIAL_PEERS={peers}")))
-    return f"{words} {shlex.join(command)}"
+    return f"{words} {shlex.join(without_checkpoint(command))}"
 
 
 def start(peers: Sequence[str], patience: float, **options: Any) -> DHT:

@@ -1,4 +1,4 @@
-"""Parts that programs with typer and rich share."""
+"""typer and rich for hivemind-monitor, and the words of its command line."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def versions(installed: Version) -> Finding:
 
 
 def grpc(version: str) -> Finding:
-    return Finding("gRPC", WARNING if _grpc_holes.open_holes(version) else OK, _grpc_holes.sentence(version))
+    details = tuple(_grpc_holes.details(version))
+    return Finding("gRPC", WARNING if details else OK, _grpc_holes.sentence(version), details)
 
 
 def ports(can_open: bool) -> Iterator[Finding]:

@@ -136,8 +136,10 @@ class Notices:
 
     def _left_out(self, order: Order, lane: int) -> None:
         optimizer, end = self._optimizer, self._hands.end
-        logger.warning(
-            "swarm epoch %d: the others made this step without this peer: it loads their state", end.epoch
+        logger.log(
+            logging.WARNING if self.has_met else logging.INFO,  # a peer that has just come may be late for one step
+            "swarm epoch %d: the others made this step without this peer: it loads their state",
+            end.epoch,
         )
         end.outcome, self._is_left_out = "left out", True
         optimizer.record("left_out", **optimizer.seen(self._machine))
@@ -198,10 +200,11 @@ class Notices:
         logger.info("loaded the swarm's state of swarm epoch %d within %.1f s", order.epoch, hands.load_s)
         if machine.loads >= OFTEN:
             logger.warning(
-                "this peer has loaded the state %d times and has not finished a swarm epoch with the others: it is "
-                "slower than the swarm. A larger target_batch_size gives it "
-                "more time, load_state_compression or a faster link a quicker download",
+                "this peer has loaded the state %d times and has not finished a swarm epoch with the others: a load, "
+                "which took %.1f s, does not fit into a swarm epoch. A larger target_batch_size makes swarm epochs "
+                "longer, load_state_compression or a faster link makes loads shorter",
                 machine.loads,
+                hands.load_s,
             )
 
     def _rests(self, order: Order, lane: int) -> None:

@@ -34,6 +34,7 @@ from hivemind_c.optim.parameters import Group, all_finite, copy_all, flat_views
 from hivemind_c.optim.state_checks import StateChecks
 from hivemind_c.optim.state_loading import StateLoading
 from hivemind_c.optim.state_offers import StateOffers
+from hivemind_c.optim.scheduler_end import SchedulerEnd
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
 from hivemind_c.optim.uncompressed import uncompressed_statistics
 
@@ -98,6 +99,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
     ):
         self.parameters, self.optimizer = make_optimizer(optimizer, params, offload_optimizer)
         self.scheduler = make_scheduler(scheduler, self.optimizer, offload_optimizer)
+        self._scheduler_end = SchedulerEnd()
         self.offload_optimizer, self.custom_gradients = offload_optimizer, custom_gradients
         self.sync_epoch_when_averaging, self.delta_rule_averaging = sync_epoch_when_averaging, delta_rule_averaging
         self.extra_tensors = list(extra_tensors)
@@ -237,6 +239,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         with self.state_lock:
             if not isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
                 self.scheduler.step()
+                self._scheduler_end.look(self.scheduler)
             elif metric is not None:
                 self.scheduler.step(metric)
             elif not self._told_of_no_metric:

@@ -102,8 +102,11 @@ def invitation(first):
 
 
 @pytest.mark.timeout(900)
-def test_first_swarm_shows_the_promised_lines(terminal):
-    page, program = TUTORIALS / "first-swarm.md", ROOT / "examples/quickstart.py"
+def test_first_swarm_shows_the_promised_lines(terminal, tmp_path):
+    page, program = TUTORIALS / "first-swarm.md", tmp_path / "quickstart.py"
+    text = (ROOT / "examples/quickstart.py").read_text()
+    assert "target_batch_size=131072" in text
+    program.write_text(text.replace("target_batch_size=131072", "target_batch_size=8192"))
     first = terminal(program, HIVEMIND_COMMAND="make quickstart", INITIAL_PEERS="")
     second = terminal(program, HIVEMIND_COMMAND="make quickstart", INITIAL_PEERS=invitation(first))
     for one in (first, second):

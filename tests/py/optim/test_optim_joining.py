@@ -667,7 +667,7 @@ def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
             assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
         assert not caplog.messages
         assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
-    assert [line for line in caplog.messages if "slower than the swarm" in line and "target_batch_size" in line]
+    assert [line for line in caplog.messages if "does not fit into a swarm epoch" in line and "target_batch_size" in line]
 
 
 @pytest.mark.parametrize("reuse", [False, True])

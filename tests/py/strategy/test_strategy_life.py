@@ -158,6 +158,25 @@ def test_20_only_reachable_addresses_are_printed(capsys):
         assert not any("127.0.0.1" in address or "/ip6/::1/" in address for address in told)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--ckpt wave-preempted.ckpt --lr 1",
+        "--lr 1 --ckpt_path=last",
+        "--resume=runs/a.ckpt --lr 1",
+        "--lr 1 --from runs/a.ckpt",
+    ],
+)
+def test_printed_line_names_no_checkpoint(words):
+    line = bootstrap.join_line(["/a"], ["python", "train.py", *words.split()])
+    assert line == "INITIAL_PEERS=/a python train.py --lr 1"
+
+
+@pytest.mark.parametrize("words", ["a.ckpt --lr 1", "--fast --out ckpt", "--save_ckpt --lr -1"])
+def test_printed_line_keeps_all_else(words):
+    assert bootstrap.join_line(["/a"], ["python", *words.split()]) == f"INITIAL_PEERS=/a python {words}"
+
+
 def test_20_local_address_is_printed_if_there_is_no_other():
     here, there = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.0.2.1/tcp/1/p2p/x"
     assert bootstrap.reachable([here, there]) == [there] and bootstrap.reachable([here]) == [here]
