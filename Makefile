@@ -37,10 +37,10 @@ demo-nat: build
 quickstart: build
 	@HIVEMIND_COMMAND="make quickstart" $(PY) examples/quickstart.py
 
-WORKERS ?= 2
+# Tests wait more than they compute: for other processes, and for the seconds of rules. So there are two for each processor.
+WORKERS ?= $(shell expr 2 '*' $(JOBS))
 test: build browser
-	@$(CSRC) check bench
-	@$(CSRC) asan KINDS="unit contract fuzz"
+	@$(CSRC) -j$(WORKERS) check bench asan ASAN_KINDS="unit contract fuzz"
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
 
 check: deps
