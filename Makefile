@@ -2,7 +2,7 @@
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
 #   make demo-nat  four trainers behind four NATs and a hub, in network namespaces (as root); one is killed
 #   make quickstart  a first swarm, or (with the INITIAL_PEERS that another's prints) another peer of it
-#   make test    C, C under sanitizers, Python: about 45 minutes on two cores
+#   make test    C, C under sanitizers, Python: about 20 minutes on two cores
 #   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/explanation/how-it-is-tested.md
 #   make check   the C tests alone
 #   make build   the extension, in place (python/_hivemind_c.abi3.so) with its libraries for PowerSGD and GPUs (python/hivemind_c/*.so)
@@ -37,10 +37,10 @@ demo-nat: build
 quickstart: build
 	@HIVEMIND_COMMAND="make quickstart" $(PY) examples/quickstart.py
 
-WORKERS ?= 2
+# Tests wait more than they compute: for other processes, and for the seconds of rules. So there are two for each processor.
+WORKERS ?= $(shell expr 2 '*' $(JOBS))
 test: build browser
-	@$(CSRC) check bench
-	@$(CSRC) asan KINDS="unit contract fuzz"
+	@$(CSRC) -j$(WORKERS) check bench asan ASAN_KINDS="unit contract fuzz"
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
 
 check: deps

@@ -85,8 +85,8 @@ def program():
     """program(source, *arguments) runs it; whatever still runs at the end of the test is killed."""
     running = []
 
-    def run(source, *arguments):
-        running.append(Program(source, *arguments))
+    def run(source, *arguments, **options):
+        running.append(Program(source, *arguments, **options))
         return running[-1]
 
     yield run

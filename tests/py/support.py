@@ -14,6 +14,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import forking
 import pytest
 
 HERE = "/ip4/127.0.0.1/tcp/0"
@@ -55,27 +56,14 @@ def free_port():
 
 
 class Program:
-    """A Python program in a process of its own; what it prints is read line by line."""
+    """A Python program in a process of its own; what it prints is read line by line.
 
-    def __init__(self, source, *arguments):
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-u",
-                "-W",
-                "ignore:This process:DeprecationWarning",
-                "-X",
-                "faulthandler",
-                "-c",
-                textwrap.dedent(source),
-                *map(str, arguments),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
+    imports: See forking.start().
+    """
+
+    def __init__(self, source, *arguments, imports=None):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self.process = forking.start(textwrap.dedent(source), list(map(str, arguments)), environment, imports)
 
     @property
     def pid(self):

@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 
+import forking
 from support import PATIENCE
 
 HUB = """
@@ -65,19 +65,13 @@ def lines_of(stream, kept):
 class Process:
     """A process whose lines are collected.
 
-    before: Words before its command.
+    imports, before: See forking.start().
     """
 
-    def __init__(self, source, *arguments, environment=None, before=()):
+    def __init__(self, source, *arguments, environment=None, imports=None, before=()):
         self.out, self.log = [], []
-        self.process = subprocess.Popen(
-            [*before, sys.executable, "-u", "-c", source, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
-        )
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})}
+        self.process = forking.start(source, list(map(str, arguments)), environment, imports, before)
         for stream, kept in ((self.process.stdout, self.out), (self.process.stderr, self.log)):
             threading.Thread(target=lines_of, args=(stream, kept), daemon=True).start()
 
@@ -125,7 +119,7 @@ class Hub(Process):
 def trainer(peers, **options):
     usual = {"client": False, "seed": 0, "first": 0, "target": 32, "epochs": 10**6}
     usual.update(pause=0.0, peers_least=1, more={})
-    return Process(TRAINER, json.dumps({"peers": peers, **usual, **options}))
+    return Process(TRAINER, json.dumps({"peers": peers, **usual, **options}), imports=forking.TORCH)
 
 
 def told(process):

@@ -16,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE.parents[2] / "python"), str(HERE.parent)]
 
+from forking import TORCH
 from hubs import Hub, Process
 
 from hivemind_c.doctor import records
@@ -84,7 +85,7 @@ def run(folder, opens=0, clients=0, hub=False, seconds=12.0, epoch_s=1.0, delays
         for seed in range(n):
             options = dict(client=seed >= opens, seed=seed, target=target, delay=delays[seed], pause=pauses[seed])
             options.update(peers=peers, seconds=seconds, node={})
-            trainers.append(started(Process(TRAINER, json.dumps(options), environment=environment)))
+            trainers.append(started(Process(TRAINER, json.dumps(options), environment=environment, imports=TORCH)))
             if not peers:
                 peers = told(trainers[0], "READY", 60.0)
         for one in trainers:

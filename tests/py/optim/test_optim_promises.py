@@ -5,6 +5,7 @@ import itertools
 import logging
 import math
 import re
+import threading
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from _hivemind_c import HivemindError
 
 import hivemind_c as hivemind
 from optim_support import Peer, finds_no_group, flat, meet, network, together, train_together, train_until
+from support import eventually
 from test_optim_lineage import fails_once, goes_on_alone, swarm, until_equal  # noqa: F401
 
 RUNS = itertools.count()
@@ -174,27 +176,34 @@ def test_epoch_is_not_ended_by_figures_from_before_a_wait(dhts):
     late = dict(offload_optimizer=True, delay_optimizer_step=True)
     run = dict(run_id=f"promises {next(RUNS)}", target_batch_size=3200, **late)
     one, other = (Peer(i, dhts[i], network(), **run) for i in range(2))
+    state, tracker = one.optimizer.state_averager, one.optimizer.tracker
+    seen, over = [], threading.Event()  # a stand-in of a step that waits for ever would keep the program from ending
+    inner = state.step_optimizer
+
+    def step_optimizer():
+        while not seen and not over.is_set():
+            machine = one.optimizer.driver.machine
+            if machine.epoch == 1 and machine.state == "ENDING":  # it looks full, and waits for this
+                other.optimizer.shutdown()  # before it is
+                assert eventually(lambda: tracker.fetch_global_progress() or tracker.figures().peers == 1)
+                seen.append(True)
+            over.wait(0.005)
+        inner()
+
+    def is_known():
+        tracker.fetch_global_progress()
+        now = tracker.figures()
+        return seen or (now.epoch == one.optimizer.local_epoch and now.samples >= 3136)
+
     try:
         meet([one, other])
-        state, seen = one.optimizer.state_averager, []
-        inner = state.step_optimizer
-
-        def step_optimizer():
-            while not seen and one.optimizer.driver.machine.state != "ENDING":  # epoch 1 looks full, and waits for this
-                time.sleep(0.005)
-            if not seen:
-                other.optimizer.shutdown()  # before it is
-                while (peers := one.optimizer.tracker.figures().peers) > 1:
-                    one.optimizer.tracker.fetch_global_progress()
-                seen.append(peers)
-            inner()
-
         state.step_optimizer = step_optimizer
         finds_no_group(one.optimizer.grad_averager)
         while not seen:
             other.optimizer.tracker.report_local_progress(one.optimizer.local_epoch, 3136)
+            assert eventually(is_known)  # so few batches of its own make each of the two epochs look full
             one.batch()
-            assert one.batches < 400
+            assert one.optimizer.local_epoch < 2
         assert one.optimizer.local_epoch == 1
         samples = one.optimizer.local_samples
         assert 0 < samples < 3200
@@ -202,7 +211,9 @@ def test_epoch_is_not_ended_by_figures_from_before_a_wait(dhts):
             one.batch()
         assert len(one.used[1]) >= 200  # 3200 samples of its own made the epoch
     finally:
+        over.set()
         one.optimizer.shutdown()
+        other.optimizer.shutdown()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

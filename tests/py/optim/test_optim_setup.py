@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
+from forking import TORCH
 from hivemind_c.dht import news
 from hivemind_c.optim import setup_watch
 from hivemind_c.optim.setup import (
@@ -498,17 +499,17 @@ def lines_until(running, *beginnings):
     ],
 )
 def test_process_with_another_setup_ends_with_a_sentence(program, kind, target, sentence):
-    first = program(TRAINER, "", "SGD", 128, 1, 10000)
+    first = program(TRAINER, "", "SGD", 128, 1, 10000, imports=TORCH)
     address = first.line()
     lines_until(first, "together")
-    told = lines_until(program(TRAINER, address, kind, target, 9, 10000), "refused", "ended")
+    told = lines_until(program(TRAINER, address, kind, target, 9, 10000, imports=TORCH), "refused", "ended")
     assert sentence in told[-1] and told[-1].startswith("refused: cannot join the run: ")
 
 
 def test_weight_decay_of_two_processes_is_told_to_all_three(program):
-    peers = [program(TRAINER, "", "SGD", 320, 3, 10000)]
+    peers = [program(TRAINER, "", "SGD", 320, 3, 10000, imports=TORCH)]
     address = peers[0].line()
-    peers += [program(TRAINER, address, "SGD", 320, 3, 10000) for _ in range(2)]
+    peers += [program(TRAINER, address, "SGD", 320, 3, 10000, imports=TORCH) for _ in range(2)]
     for one in peers[1:]:
         one.line()
     epoch = max(int(lines_until(one, "together")[-1].split()[1]) for one in peers) + 8

@@ -6,6 +6,7 @@ import signal
 import sys
 
 import pytest
+from forking import LIGHTNING
 from support import HERE, Program, eventually
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -92,10 +93,10 @@ def told(program, what):
 # One trainer fits all the time. Another fits, ends, and fits again in the same process: the first one's epochs go on,
 # and both average together again.
 def test_fit_that_begins_again_holds_up_nobody():
-    stays = Program(FITS_AGAIN, "", 1, 600)
+    stays = Program(FITS_AGAIN, "", 1, 600, imports=LIGHTNING)
     again = None
     try:
-        again = Program(FITS_AGAIN, told(stays, "starts")["at"][0], 3, 4)
+        again = Program(FITS_AGAIN, told(stays, "starts")["at"][0], 3, 4, imports=LIGHTNING)
         told(again, "starts")
         epochs = []
         for _ in range(2):

@@ -9,6 +9,7 @@ import torch
 from trainers import BATCH, fit, lightning, small
 
 from hivemind_c import HivemindStrategy
+from forking import LIGHTNING
 from support import HERE, Program
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -61,7 +62,7 @@ trainer(strategy, max_epochs=-1, callbacks=[Tell()]).fit(module, data(shuffle=Tr
 
 class Trainer(Program):
     def __init__(self, name, peers="", together=2):
-        super().__init__(TRAINER, name, peers, together)
+        super().__init__(TRAINER, name, peers, together, imports=LIGHTNING)
         self.told = {}
 
     def next(self):

@@ -12,6 +12,7 @@ import types
 
 import pytest
 import torch
+from forking import LIGHTNING
 from support import eventually, files, free_port, threads
 from trainers import BATCH, NAMESPACES, data, fit, lightning, same, small, trainer
 
@@ -480,7 +481,7 @@ def test_error_in_training_reaches_the_user_and_stops_all():
 
 def test_preempted_trainer_saves_leaves_and_can_resume(program, tmp_path):
     with DHT(start=True) as watcher:
-        running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0])
+        running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0], imports=LIGHTNING)
         assert running.line() == "going"
         assert eventually(lambda: watcher.state()["peers"] == 1)
         running.process.send_signal(signal.SIGTERM)
@@ -516,7 +517,7 @@ def test_preempted_trainer_reports_a_save_only_if_it_wrote(tmp_path, swarm, capl
 
 def test_control_c_ends_it_soon_and_politely(program, tmp_path):
     with DHT(start=True) as watcher:
-        running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0])
+        running = program(ENDLESS, tmp_path, watcher.get_visible_maddrs()[0], imports=LIGHTNING)
         assert running.line() == "going"
         running.process.send_signal(signal.SIGINT)
         code, out, errors = running.finish(100)

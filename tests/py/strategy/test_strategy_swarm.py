@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import pytest
+from forking import LIGHTNING
 from support import Program
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -45,9 +46,9 @@ trainer(strategy, max_epochs=-1, callbacks=[Tell()]).fit(module, data(shuffle=Tr
 
 
 class Trainer(Program):
-    def __init__(self, name, peers="", together=2, options=None, stop=0):
+    def __init__(self, name, peers="", together=2, options=None, stop=0, imports=LIGHTNING):
         """stop: it stops after so many batches, until something is said to it."""
-        super().__init__(TRAINER, name, peers, together, options or "{}", stop)
+        super().__init__(TRAINER, name, peers, together, options or "{}", stop, imports=imports)
         self.told = {}
 
     def address(self):
@@ -100,7 +101,7 @@ def test_joiner_of_a_stalled_peer_trains_on_at_once(start):
     first = start("first", together=1, stop=10)
     address = first.address()
     assert first.next()["stopped"] == 0
-    second = start("second", address, stop=20)
+    second = start("second", address, stop=20, imports=None)  # it comes when the first one has stood still for seconds
     second.address()
     told = second.next()  # no epoch has ended for samples that nobody made
     assert told["stopped"] == 0 and told["peers"] == 2 and told["samples"] < 2048
