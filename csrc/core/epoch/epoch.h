@@ -57,6 +57,7 @@ enum {
   HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
   HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
   HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
+  HV_EPOCH_OFFER_BURST = 8,    /* offers for those who come that may be ahead of that */
   HV_EPOCH_HOLD_COST = 10,     /* holding takes 1/10 of the time at most, after two holds */
   HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
@@ -263,7 +264,8 @@ typedef struct hv_epoch {
   int is_due;   /* the epoch was ready when it was held */
   int looking, told_alone, has_met, is_unfit, goes_on, has_looked, is_here, has_heard, has_begun, only_takes, is_asked, gives_up;
   uint64_t offered, snapshot_epoch, settled_us, counted_us, epoch_us, cost_us, offer_again_us, wanted_offer;
-  unsigned moves_wrong; /* moves that the table does not allow: 0 */
+  uint64_t copies_paid_us; /* when the copies until now have taken their part of the time */
+  unsigned moves_wrong;    /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;
   size_t n_orders, first_order, lost_orders; /* lost_orders: 0 */
 } hv_epoch;
