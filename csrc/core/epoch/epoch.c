@@ -239,9 +239,9 @@ static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
   return 1;
 }
 
-/* Rule 5. Not long before the end: until then a newcomer may be loading the state. */
+/* Rule 5. Not long before the end, and while somebody loads this epoch's state only just before it: a group would form without. */
 int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
-  return f->eta_us <= HV_EPOCH_AHEAD_US || 2 * f->samples >= (double)self->config.target;
+  return f->eta_us <= HV_EPOCH_AHEAD_US || (!f->n_coming && 2 * f->samples >= (double)self->config.target);
 }
 
 /* Rule 4: whether an epoch may end though nobody else is counted. */

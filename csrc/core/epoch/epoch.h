@@ -57,6 +57,7 @@ enum {
   HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
   HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
   HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
+  HV_EPOCH_OFFER_BURST = 8,    /* offers for those who come that may be ahead of that */
   HV_EPOCH_HOLD_COST = 10,     /* holding takes 1/10 of the time at most, after two holds */
   HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
@@ -287,6 +288,7 @@ typedef struct hv_epoch_offers {
   uint64_t counted_us; /* when the epoch of others began */
   uint64_t epoch_us;   /* how long epochs last */
   uint64_t cost_us;    /* of a copy */
+  uint64_t paid_us;    /* when the copies until now have taken their part of the time */
   uint64_t again_us;   /* none before this time */
 } hv_epoch_offers;
 

@@ -27,6 +27,12 @@ static int is_wanted(const hv_epoch *self, uint64_t epoch) {
   return self->offers.wanted <= epoch; /* HV_EPOCH_NONE is later than any */
 }
 
+/* Somebody loads the state of this epoch, or of an older one. Its word costs nothing, so copies are ahead of their part of the time
+ * by a few only. */
+static int is_come_for(const hv_epoch *self, const epoch_event *e) {
+  return e->figures->n_coming && self->offers.paid_us <= e->now_us + HV_EPOCH_OFFER_BURST * period_us(self);
+}
+
 /* The state of made's beginning is there, and the same as the others'. changed: another one than was offered for it. */
 void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   uint64_t epoch = self->made == HV_EPOCH_NONE ? self->told : self->made;
@@ -36,7 +42,7 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   }
   self->offers.settled_us = e->now_us;
   int early = self->offers.offered == epoch, own = !self->end.averaged && !self->end.alone;
-  int wanted = self->end.meets_another || own || is_wanted(self, epoch);
+  int wanted = self->end.meets_another || own || is_wanted(self, epoch) || is_come_for(self, e);
   if ((early && !changed) || (!early && !wanted && epoch % epoch_offers_every(self)))
     return;
   epoch_snapshot(self, epoch);
@@ -46,7 +52,7 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
   if (self->made != self->told || self->offers.counted_us == HV_EPOCH_NONE || e->now_us < self->offers.again_us)
     return;
-  int is_due = is_wanted(self, self->made) || e->now_us >= self->offers.counted_us + period_us(self);
+  int is_due = is_wanted(self, self->made) || is_come_for(self, e) || e->now_us >= self->offers.counted_us + period_us(self);
   if (self->offers.offered != self->made && is_due)
     epoch_snapshot(self, self->made);
 }
@@ -62,6 +68,7 @@ void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e) {
   uint64_t epoch = self->offers.copied;
   self->offers.copied = HV_EPOCH_NONE;
   self->offers.cost_us = e->took_us;
+  self->offers.paid_us = (self->offers.paid_us > e->now_us ? self->offers.paid_us : e->now_us) + period_us(self);
   if (e->ok <= 0 || epoch == HV_EPOCH_NONE || epoch_is_unusable(self) || epoch_is_aside(self))
     return;
   self->offers.offered = epoch;

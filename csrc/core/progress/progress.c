@@ -33,11 +33,18 @@ static void wake_at(hv_progress *self, uint64_t due_us) {
 
 static void plan(hv_progress *self);
 
+/* All contributors are heard, and nobody beside them, who may be on the way, as a record would say. */
+static int needs_no_record(const hv_progress *self) {
+  return self->covered && (self->view.wide || !hv_zones_hears_outsider(&self->run->zones));
+}
+
 /* When records are to be asked for again. */
 static uint64_t next_ask(const hv_progress *self, const hv_progress_own *own, uint64_t now_us) {
   uint64_t wait = progress_refresh_us(self, own, now_us), soon = ms(AGAIN_MS) << (self->failures < 4 ? self->failures : 4);
-  if (self->covered)
+  if (needs_no_record(self))
     return self->asked_us + ms(self->terms.expiration_ms) * (self->view.wide ? ASKED_WIDE : ASKED);
+  uint64_t said = ms(self->terms.max_refresh_ms) / SAID_WHILE_COMING;
+  wait = self->covered && wait > said ? said : wait;
   return self->asked_us + (self->failures && soon < wait ? soon : wait);
 }
 
@@ -209,7 +216,7 @@ static void plan(hv_progress *self) {
       self->again_us = now + ms(AGAIN_MS);
     due = HV_PROGRESS_NEVER;
   }
-  if (!self->asking && !self->covered && self->ask_us > next_ask(self, &own, now) && self->asked_us)
+  if (!self->asking && !needs_no_record(self) && self->ask_us > next_ask(self, &own, now) && self->asked_us)
     self->ask_us = next_ask(self, &own, now);
   if (self->covered && self->view.wide && self->asked_us && self->ask_us < next_ask(self, &own, now))
     self->ask_us = next_ask(self, &own, now); /* zones have taken over meanwhile */

@@ -351,8 +351,11 @@ static void zones_hear(hv_zones *z, const hv_peer_id *who, unsigned depth, int a
     hv_zone_sum *entry = &said.sums[i];
     hv_sum_forward(&entry->sum, way < WAY_MOST_US ? way : WAY_MOST_US);
     if (entry->sum.owners == 0) {
-      if (!asked && entry->level == HV_ZONE_ASKED && depth >= HV_ZONES_SELF)
-        says_none(z, who);
+      if (entry->level == HV_ZONE_ASKED && depth >= HV_ZONES_SELF) {
+        z->outsider_us = zones_now(z);
+        if (!asked)
+          says_none(z, who);
+      }
       continue;
     }
     if (entry->level == HV_ZONE_CLIENTS) {
@@ -629,6 +632,10 @@ void hv_zones_count(hv_zones *z, hv_sum *out) {
   zone_within(z, 0, now, out);
 }
 
+int hv_zones_hears_outsider(const hv_zones *z) {
+  return is_fresh(z->outsider_us, zones_now(z));
+}
+
 size_t hv_zones_heard(const hv_zones *z) {
   uint64_t now = zones_now(z);
   size_t n = 0;
@@ -674,8 +681,10 @@ static void forget_voice(hv_zones_answer *answer, uint64_t who) {
 void hv_zones_gone(hv_zones *z, const hv_peer_id *id, int is_there) {
   uint64_t who = mark_of(id);
   hv_zones_member *m = find_member(z, id);
-  if (is_there)
+  if (is_there) {
+    z->outsider_us = zones_now(z);
     note_absent(z, who);
+  }
   if (m)
     free_member(m);
   for (unsigned level = 0; level < HV_ZONES_LEVELS; level++) {

@@ -85,6 +85,7 @@ typedef struct hv_zones {
   hv_zones_absent absent[HV_ZONES_ABSENT];
   size_t active;                             /* members and halves that can be asked */
   uint64_t round_us, looked_us, due_us;      /* length of a round; last look at the routing table; when the timer is due */
+  uint64_t outsider_us;                      /* last message of a peer that is no contributor; 0: none */
   uint64_t epoch, begun_us;                  /* the swarm's epoch; when it began, by its samples and speed */
   double most_samples, most_speed;           /* limits of one owner in the leaf */
   double most_zone_samples, most_zone_speed; /* limits of one owner in the mean of a zone */
@@ -111,6 +112,8 @@ void hv_zones_gone(hv_zones *zones, const hv_peer_id *id, int is_there);
 size_t hv_zones_heard_from(const hv_zones *zones, hv_target *out);
 /* The number of members and halves whose sum is known and recent. */
 size_t hv_zones_heard(const hv_zones *zones);
+/* True if a peer that is no contributor sent a message a moment ago. */
+int hv_zones_hears_outsider(const hv_zones *zones);
 /* True if a peer's own sum is known and recent: sets it, and *heard_us to its time. */
 int hv_zones_member_of(const hv_zones *zones, const hv_peer_id *id, hv_sum *out, uint64_t *heard_us);
 /* True if the swarm is larger than the leaf. */

@@ -171,6 +171,27 @@ static void client_that_loads_is_known_to_come_until_it_is_there(void **unused) 
   close_scene(c);
 }
 
+/* They hear each other directly, and read records each three leases only. One that loads is in its record alone. */
+static void open_peers_know_of_one_that_loads(void **unused) {
+  (void)unused;
+  scene *c = open_scene(16);
+  grow(c, 4, 40);
+  run(c, 70);
+  c->s.peers[3].lie = loads_the_state_of_this_epoch;
+  progress_swarm_wake(&c->s, 3);
+  run(c, 12);
+  for (int i = 0; i < 40; i++, run(c, 1))
+    for (size_t at = 0; at < 3; at++)
+      assert_int_equal(read_of(c, at).n_coming, 1);
+  c->s.peers[3].lie = NULL;
+  progress_swarm_wake(&c->s, 3);
+  run(c, 12);
+  assert_all_count(c, 16, 4);
+  for (size_t at = 0; at < 3; at++)
+    assert_int_equal(read_of(c, at).n_coming, 0);
+  close_scene(c);
+}
+
 /* Near the target it asks each 50 ms: a question of its time as a contributor may come after its Depart. */
 static void contributor_that_steps_aside_is_not_counted_any_more(void **unused) {
   (void)unused;
@@ -202,6 +223,7 @@ int main(void) {
       cmocka_unit_test(samples_of_short_epochs_are_known_in_a_wide_swarm),
       cmocka_unit_test(peer_that_dies_or_leaves_is_not_counted_for_long),
       cmocka_unit_test(client_that_loads_is_known_to_come_until_it_is_there),
+      cmocka_unit_test(open_peers_know_of_one_that_loads),
       cmocka_unit_test(contributor_that_steps_aside_is_not_counted_any_more),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
