@@ -7,7 +7,7 @@ import sys
 from typing import List, Optional
 
 from hivemind_c.cli._typer import rich, run, typer
-from hivemind_c.doctor import records
+from hivemind_c.doctor import records, replays
 from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Finding, Settings, diagnose
 
 SEVERAL = "--initial_peers", "--host_maddrs", "--announce_maddrs"
@@ -29,6 +29,21 @@ def show_records(folder: str, as_json: bool) -> int:
     return 0
 
 
+def show_replays(folder: str, as_json: bool) -> int:
+    """Replays the records in a folder, and prints what came of each. Returns the exit code: 1 if a decision differs."""
+    try:
+        found = []
+        for one in replays.replays(folder):
+            found.append(one)
+            print(json.dumps(one._asdict()) if as_json else replays.words(one), flush=True)
+    except BrokenPipeError:  # as for `head`
+        sys.stdout = None
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0 if all(one.is_alike for one in found) else 1
+
+
 app = typer.Typer(add_completion=False)
 
 
@@ -42,12 +57,15 @@ def doctor(
     run_id: Optional[str] = typer.Option(None, "--run_id", "--experiment_prefix", help="looks at this run's peers: versions, clocks, failing rounds"),
     timeout: float = typer.Option(6.0, "--timeout", min=0.5, max=60.0, help="seconds for a peer to answer, or to dial back"),
     records_of: Optional[str] = typer.Option(None, "--records", help="shows what peers recorded in this folder (HIVEMIND_RECORD), side by side by time, and looks at nothing else"),
+    replay_of: Optional[str] = typer.Option(None, "--replay", metavar="FOLDER", help="gives the events that peers recorded in this folder (HIVEMIND_RECORD) to this build, says where it decides otherwise, and looks at nothing else; exit code 1: somewhere it does"),
     swarm_key: Optional[str] = typer.Option(None, "--swarm_key", metavar="FILE", help="the file with the key of a closed swarm; without it HIVEMIND_SWARM_KEY"),
     invite: Optional[str] = typer.Option(None, "--invite", metavar="FILE", help="a file with the peer's invitation; without it INVITE"),
     as_json: bool = typer.Option(False, "--json", help="a JSON object for each finding"),
 ) -> int:
     if records_of is not None:
         return show_records(records_of, as_json)
+    if replay_of is not None:
+        return show_replays(replay_of, as_json)
     console = rich.get_console()
 
     def tell(finding: Finding) -> None:
