@@ -1,7 +1,7 @@
 """Recorder: with HIVEMIND_RECORD=folder, a peer or hub writes its decisions about epochs and states, and their figures.
 
-Each decision is a line of JSON in a file of this process. Beside it, the core writes the events of each machine into a file of
-its own (csrc/core/epoch/trace.h). Neither holds data of the model.
+Each decision is a line of JSON in a file of this process. Beside it, the core writes the events of each machine into a
+file of its own (csrc/core/epoch/trace.h). Neither holds data of the model.
 """
 
 from __future__ import annotations
