@@ -236,12 +236,6 @@ def python_is_known_in_bind_only(tree):
     return only_in(["csrc/bind/"], r"#\s*include\s+<(Python|numpy/[^>]*)\.?h?>|\bPy[A-Z]\w+", "Python stays in bind")(tree)
 
 
-@wall(bad=[{"csrc/core/epoch/driver.c": "hv_epoch_on(&d->machine, event);"}], good=[{"csrc/core/epoch/driver.c": "hv_trace_on(t, &d->machine, event);"}])
-def events_reach_the_machine_through_its_record(tree):
-    doors = [f"csrc/core/epoch/{name}" for name in ("epoch.h", "epoch.c", "trace.c", "replay.c")]
-    return only_in(doors, calls("hv_epoch_on"), "call hv_trace_on, which records the event")(tree)
-
-
 @wall(
     bad=[{"csrc/net/transport/loop.c": "#include <grpc/grpc.h>"}, {"csrc/net/transport/loop.c": '#include "net/transport/grpc_tls.h"'}, {"csrc/net/a.h": "typedef struct { grpc_call *call; } x;"}, {"csrc/net/a.c": "gpr_now(0);"}],
     good=[{"csrc/net/transport/grpc.c": "#include <grpc/grpc.h>\ngrpc_init();"}, {"csrc/net/a.c": '#include "net/transport/grpc.h"\nhv_grpc_new(); /* grpc_init */'}],

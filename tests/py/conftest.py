@@ -1,7 +1,7 @@
 """Fixtures of the Python tests: nodes that are stopped at the end, and programs that run in processes of their own.
 
-Each peer of a run records its events, in this process and in others, and each test ends with their replay. A folder that
-HIVEMIND_RECORD names before is kept.
+Each peer of a run records its events, in this process and in others, and each test ends with their replay. A folder
+that HIVEMIND_RECORD names before is kept.
 """
 
 import os
@@ -37,7 +37,7 @@ replays = Replays(RECORDS)
 
 @pytest.fixture(autouse=True)
 def replayed():
-    """What the peers of a test recorded gives the same decisions again, once all of them have ended."""
+    """Once all peers of a test have ended, their records give the same decisions again."""
     yield
     replays.check()
 

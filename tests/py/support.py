@@ -68,7 +68,7 @@ class Replays:
         self._folder, self._seen = Path(folder), {}
 
     def check(self):
-        """Replays what was recorded since the last call: each decision must be the recorded one. Returns the records."""
+        """Replays what was recorded since the last call: each decision is the recorded one. Returns the replays."""
         sizes = {path: path.stat().st_size for path in self._folder.rglob(f"*{EVENTS}")}
         found = [replay(path) for path, size in sizes.items() if self._seen.get(path) != size]
         self._seen = sizes

@@ -17,7 +17,7 @@ typedef struct results {
 struct hv_replay {
   hv_env *env;
   stage stage;
-  uint64_t lines, begun_us;
+  uint64_t lines, begun_us, first_us; /* first_us: time of the first event */
   size_t n_line;
   char line[HV_TRACE_LINE_MOST];
   hv_epoch machine;
@@ -86,7 +86,7 @@ static size_t says_lines(hv_replay *r, size_t *at, const results *of, const resu
 static void says_first(hv_replay *r, hv_epoch_state state) {
   const hv_epoch_event *e = &r->event;
   int n = snprintf(r->found.first, sizeof r->found.first, "event %llu (%s at %.3f s, in %s, epoch %llu)",
-                   (unsigned long long)r->found.events, hv_epoch_event_name(e->kind), (double)(e->now_us - r->begun_us) * 1e-6,
+                   (unsigned long long)r->found.events, hv_epoch_event_name(e->kind), (double)(e->now_us - r->first_us) * 1e-6,
                    hv_epoch_state_name(state), (unsigned long long)r->trace.shown.own.epoch);
   size_t at = n > 0 ? (size_t)n : 0;
   size_t told = says_lines(r, &at, &r->recorded, &r->made, "\n  recorded: ", 0);
@@ -117,6 +117,7 @@ static void runs_event(hv_replay *r) {
   e->step.frozen = (const uint64_t *)(const void *)r->frozen.data;
   e->step.n_frozen = r->frozen.size / sizeof(uint64_t);
   e->step.setup.data = r->setup;
+  r->first_us = r->found.events ? r->first_us : e->now_us;
   r->trace.lineage = r->lineage;
   r->trace.ledger = r->ledger;
   hv_epoch_on(&r->machine, e);

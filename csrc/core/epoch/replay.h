@@ -17,8 +17,8 @@ typedef struct hv_replay hv_replay;
 typedef struct hv_replay_found {
   uint64_t events;    /* that are whole: a program that was killed may leave a part of one */
   uint64_t differing; /* of these: in which the machine decided otherwise */
-  /* The first difference in words: the event's number, time and kind, the state before, what the record has, and what this build
-   * does. Empty: there is none. */
+  /* The first difference in words: the event's number and kind, the time since the first one, the state before, what the record
+   * has, and what this build does. Empty: there is none. */
   char first[HV_REPLAY_TEXT_MAX];
   char end[HV_QUOTE_MAX];     /* why the record ends before the machine did; empty: it does not say */
   char unknown[HV_QUOTE_MAX]; /* a field of the record that this build does not have, and passes over; empty: there is none */

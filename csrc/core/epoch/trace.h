@@ -3,7 +3,7 @@
  * Room: core (uses fields, epoch).
  * Owner: the code that made it. Thread: that of its machine.
  * Limits: HV_TRACE_*. A record that reaches its limit ends with a line that says so.
- * Format: docs/design/epoch.md, "Records". replay.h reads it.
+ * Format: docs/design/records.md. replay.h reads it.
  */
 #ifndef HV_CORE_EPOCH_TRACE_H
 #define HV_CORE_EPOCH_TRACE_H
