@@ -472,7 +472,9 @@ static int waits(py_epoch *self) {
   hv_hive_progress *progress = bind_progress_of(self->progress);
   if (progress && machine->state == HV_EPOCH_COMING)
     hv_hive_progress_refresh(progress);
-  return feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
+  int rc = feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
+  PyThread_acquire_lock(self->bell, NOWAIT_LOCK); /* it has rung for itself, and would not wait the next time */
+  return rc;
 }
 
 static PyObject *epoch_next(PyObject *object, PyObject *number) {
