@@ -225,6 +225,7 @@ hv_hive_averager *bind_averager_of(PyObject *averager);
 /* ---- a hub's part in the rounds of a run (py_follow.c) ---- */
 
 int hv_py_follow_init(PyObject *module);
+int hv_py_replay_init(PyObject *module);
 
 /* ---- received bytes as an object with the buffer protocol (py_parcel.c) ---- */
 

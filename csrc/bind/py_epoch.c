@@ -6,6 +6,7 @@
 #include "epoch.h"
 
 #include "core/epoch/result.h"
+#include "net/events_file.h"
 
 #include <string.h>
 
@@ -24,7 +25,8 @@ typedef struct py_epoch {
   PyObject_HEAD
   PyObject *progress, *lineage, *ledger; /* kept */
   hv_epoch machine;
-  hv_env env; /* that hashes only */
+  hv_env env;      /* that hashes only */
+  hv_trace *trace; /* NULL: nothing is recorded */
   lane_queue lanes[HV_EPOCH_LANES];
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
   uint64_t coming;                   /* as it was reported */
@@ -48,20 +50,21 @@ static int check_type(PyObject *object, const char *name) {
 }
 
 static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"progress",   "lineage",     "ledger",    "plan",    "peer_id",
-                                      "target",     "matchmaking", "averaging", "company", "alone",
-                                      "begins_run", "reachable",   "differs",   "epoch",   NULL};
+  static const char *const names[] = {"progress",    "lineage",   "ledger",  "plan",  "peer_id",    "target",
+                                      "matchmaking", "averaging", "company", "alone", "begins_run", "reachable",
+                                      "differs",     "epoch",     "record",  NULL};
   bind_state *state = PyType_GetModuleState(type);
   PyObject *progress, *lineage, *ledger, *plan, *peer;
   unsigned long long target, epoch;
   double matchmaking, averaging, alone;
   int company, begins_run, reachable, differs;
+  const char *record = "";
   hv_epoch_config config = {0};
   hv_error err = {0};
   if (!state ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&:Epoch", (char **)names, &progress, &lineage, &ledger, &plan,
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&|s:Epoch", (char **)names, &progress, &lineage, &ledger, &plan,
                                    &peer, bind_whole_number, &target, &matchmaking, &averaging, &company, &alone, &begins_run,
-                                   &reachable, &differs, bind_whole_number, &epoch) ||
+                                   &reachable, &differs, bind_whole_number, &epoch, &record) ||
       check_type(progress, "Progress") < 0 || check_type(lineage, "Lineage") < 0 || check_type(ledger, "SampleLedger") < 0 ||
       check_type(plan, "EpochPlan") < 0 || bind_peer(state, peer, &config.me) < 0)
     return NULL;
@@ -89,10 +92,14 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   config.lineage = bind_lineage_of(lineage);
   config.ledger = bind_ledger_of(ledger);
   hv_status status = hv_epoch_init(&self->machine, &config, 0, &err);
+  if (status == HV_OK && *record)
+    status = hv_events_file_open(state->mem, record, &self->trace, &err);
   if (status != HV_OK) {
     Py_DECREF(self);
     return bind_raise_why(state, status, &err);
   }
+  if (self->trace)
+    hv_trace_begin(self->trace, &self->machine, 0);
   self->progress = Py_NewRef(progress);
   self->is_paused = 1;
   if (bind_progress_of(progress))
@@ -107,6 +114,8 @@ static void epoch_finalize(PyObject *object) {
   if (self->bell)
     PyThread_free_lock(self->bell);
   self->bell = NULL;
+  hv_events_file_close(self->trace);
+  self->trace = NULL;
   Py_CLEAR(self->progress);
   Py_CLEAR(self->lineage);
   Py_CLEAR(self->ledger);
@@ -218,7 +227,7 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
     reports(self, progress, event->samples);
   reads(progress, event, &figures);
   forgets_losses(self);
-  hv_epoch_on(&self->machine, event);
+  hv_trace_on(self->trace, &self->machine, event);
   tells_losses(self, by);
   while (hv_epoch_next(&self->machine, &order)) {
     if (order.kind == HV_EPOCH_WAKE) {
@@ -427,10 +436,9 @@ static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
 
 /* ---- orders ---- */
 
-static const char *const kinds[] = {"WAKE", "REACHED",  "SEEK", "TRIGGER", "CANCEL",     "GIVE_UP", "ASIDE", "COMES",   "OFFER",
-                                    "GIVE", "WITHDRAW", "LOOK", "LOAD",    "DISBELIEVE", "ACT",     "TELL",  "GOODBYE", "LOST"};
-
-_Static_assert(sizeof kinds / sizeof *kinds == HV_EPOCH_ORDER_KINDS + 1, "each order has its name");
+static const char *kind_of(const hv_epoch_order *order) {
+  return order->kind == ORDER_LOST ? "LOST" : hv_epoch_order_name(order->kind);
+}
 
 static const char *what_of(const hv_epoch_order *order) {
   if (order->kind == HV_EPOCH_TELL)
@@ -442,7 +450,7 @@ static const char *what_of(const hv_epoch_order *order) {
 
 /* (kind, what, which, number, epoch, samples, wait, timeout), as driver.py names them. */
 static PyObject *order_tuple(const hv_epoch_order *o) {
-  return Py_BuildValue("(ssiKKKdd)", kinds[o->kind], what_of(o), (int)o->which, (unsigned long long)o->number,
+  return Py_BuildValue("(ssiKKKdd)", kind_of(o), what_of(o), (int)o->which, (unsigned long long)o->number,
                        (unsigned long long)o->epoch, (unsigned long long)o->samples, (double)o->wait_us * 1e-6,
                        (double)o->timeout_us * 1e-6);
 }
@@ -464,7 +472,9 @@ static int waits(py_epoch *self) {
   hv_hive_progress *progress = bind_progress_of(self->progress);
   if (progress && machine->state == HV_EPOCH_COMING)
     hv_hive_progress_refresh(progress);
-  return feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
+  int rc = feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
+  PyThread_acquire_lock(self->bell, NOWAIT_LOCK); /* it has rung for itself, and would not wait the next time */
+  return rc;
 }
 
 static PyObject *epoch_next(PyObject *object, PyObject *number) {

@@ -29,6 +29,7 @@ static PyObject *follower_new(PyTypeObject *type, PyObject *args, PyObject *kwar
                                       "is_late",
                                       "gradients",
                                       "state",
+                                      "record",
                                       NULL};
   bind_state *state = PyType_GetModuleState(type);
   PyObject *node, *gradients, *of_state;
@@ -38,9 +39,9 @@ static PyObject *follower_new(PyTypeObject *type, PyObject *args, PyObject *kwar
   hv_error err = {0};
   hv_status status;
   if (!state ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO&ddO&pOO:Follower", (char **)names, state->node, &node, &config.run_id,
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO&ddO&pOO|s:Follower", (char **)names, state->node, &node, &config.run_id,
                                    &config.state_key, bind_whole_number, &target, &matchmaking, &averaging, bind_whole_number,
-                                   &every, &config.is_late, &gradients, &of_state) ||
+                                   &every, &config.is_late, &gradients, &of_state, &config.record) ||
       averager_of(gradients, &config.gradients) < 0 || averager_of(of_state, &config.state) < 0 ||
       bind_node_check((bind_node *)node) < 0)
     return NULL;

@@ -496,9 +496,10 @@ typedef struct hv_hive_follower_config {
   uint64_t average_state_every;          /* epochs from one average of the state to the next; 1 or more */
   int is_late;                           /* 1: trainers count an epoch before its gradients are averaged */
   hv_hive_averager *gradients, *state;   /* borrowed until hv_hive_follower_free has returned; NULL: it averages none of these */
+  const char *record;                    /* a file to which its events are written (core/epoch/trace.h); NULL or empty: none */
 } hv_hive_follower_config;
 
-/* HV_INVALID: err has a sentence. */
+/* HV_INVALID, HV_IO (of the record): err has a sentence. */
 hv_status hv_hive_follower_open(hv_hive *hive, const hv_hive_follower_config *config, hv_hive_follower **out, hv_error *err);
 /* Rounds that it has been part of so far, and rounds that failed. */
 void hv_hive_follower_count(hv_hive_follower *follower, uint64_t *rounds, uint64_t *failures);

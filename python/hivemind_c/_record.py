@@ -1,10 +1,12 @@
 """Recorder: with HIVEMIND_RECORD=folder, a peer or hub writes its decisions about epochs and states, and their figures.
 
-Each decision is a line of JSON in a file of this process. It holds no data of the model.
+Each decision is a line of JSON in a file of this process. Beside it, the core writes the events of each machine into a
+file of its own (csrc/core/epoch/trace.h). Neither holds data of the model.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -15,6 +17,8 @@ from typing import Any, Dict, Optional
 
 logger = logging.getLogger("hivemind_c")
 VARIABLE = "HIVEMIND_RECORD"
+EVENTS = ".events"  #: suffix of the core's files
+MOST = 128 << 20  #: bytes of a file of decisions; the core's files end at the same size
 SHORT = 6  #: letters at the end of a peer's ID that name it, and of digits of a mark
 
 
@@ -22,12 +26,21 @@ class _File:
     """The file of one process. A line is written whole, by any thread."""
 
     def __init__(self, folder: str):
-        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._lock, self.place = threading.Lock(), (os.getpid(), folder)
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         self._file = open(pathlib.Path(folder) / f"{os.getpid()}-{time.time_ns()}.jsonl", "a", encoding="utf-8")
+        self._left = MOST
 
     def write(self, line: str) -> None:
+        """Appends a line. Raises OSError if the file has reached its limit.
+
+        Args:
+            line: The line, with its end.
+        """
         with self._lock:
+            self._left -= len(line)
+            if self._left < 0:
+                raise OSError(f"{self._file.name} has reached its limit of {MOST >> 20} MiB")
             self._file.write(line)
             self._file.flush()
 
@@ -44,7 +57,7 @@ def _opened() -> Optional[_File]:
     if not folder or _failed:
         return None
     with _opening:
-        if _file is None or _file._pid != os.getpid():
+        if _file is None or _file.place != (os.getpid(), folder):
             try:
                 _file = _File(folder)
             except OSError as error:
@@ -57,6 +70,21 @@ def _opened() -> Optional[_File]:
                 )
                 return None
         return _file
+
+
+_machines = itertools.count()
+
+
+def events_path(peer_id: Any) -> str:
+    """Returns the name of a new file for the events of one machine, or "" if nothing is recorded.
+
+    Args:
+        peer_id: ID of the peer.
+    """
+    if _opened() is None:
+        return ""
+    name = f"{os.getpid()}-{time.time_ns()}-{next(_machines)}-{short(peer_id)}{EVENTS}"
+    return str(pathlib.Path(os.environ[VARIABLE]) / name)
 
 
 def short(peer_id: Any) -> str:

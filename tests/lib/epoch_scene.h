@@ -5,7 +5,7 @@
 #include "lib/check.h"
 #include "lib/fake_env.h"
 
-#include "core/epoch/epoch.h"
+#include "core/epoch/trace.h"
 
 #include <string.h>
 
@@ -16,6 +16,7 @@ typedef struct scene {
   hv_epoch e;
   hv_lineage lineage;
   hv_epoch_ledger ledger;
+  hv_trace *trace; /* NULL: nothing is recorded */
   hv_progress_figures f;
   uint64_t now_us, fetched;
   hv_epoch_order orders[ORDERS]; /* that the last event gave */
@@ -56,7 +57,7 @@ static inline void on(scene *s, hv_epoch_event event) {
   event.now_us = s->now_us;
   event.figures = &s->f;
   event.fetched = s->fetched;
-  hv_epoch_on(&s->e, &event);
+  hv_trace_on(s->trace, &s->e, &event);
   s->n = 0;
   while (hv_epoch_next(&s->e, &s->orders[s->n]))
     assert_true(++s->n < ORDERS);

@@ -463,6 +463,17 @@ static void trains(pretender *p) {
 
 /* ---- its life ---- */
 
+/* A machine that reads what is recorded decides alike: nothing that the machine reads is missing. */
+static int replays(void *arg, hv_span text) {
+  pretender *p = arg;
+  hv_error err = {0};
+  if (hv_replay_feed(p->replay, text, &err) != HV_OK)
+    fails(p, "n%zu: %s", p->index, err.text);
+  else if (hv_replay_look(p->replay)->differing)
+    fails(p, "n%zu decides otherwise than its replay: %s", p->index, hv_replay_look(p->replay)->first);
+  return !p->failure[0];
+}
+
 static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *name, float *values, size_t n) {
   int64_t shape = (int64_t)n;
   hv_average_tensor tensor = {{values, HV_DTYPE_FLOAT32, n, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1};
@@ -507,6 +518,10 @@ static void opens(pretender *p) {
     config.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
   if (p->trainers)
     config.hands = (hv_epoch_hands){0}; /* as a hub's */
+  p->trace = (hv_trace){.write = replays, .arg = p, .left = UINT64_MAX};
+  p->replay = hv_replay_new(p->env->mem, p->env);
+  if (p->replay)
+    config.trace = &p->trace;
   if (status == HV_OK)
     status = hv_epoch_driver_new(&node, &config, &p->driver, &err);
   if (status != HV_OK)
@@ -579,6 +594,8 @@ static void lets_go(void *self) {
   p->driver = NULL;
   hv_node_free(p->node);
   hv_epoch_driver_free(driver);
+  hv_replay_free(p->replay);
+  p->replay = NULL;
   if (p->arriving)
     let_go(&p->arriving->payload);
   p->arriving = NULL;

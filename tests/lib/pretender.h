@@ -8,6 +8,7 @@
 
 #include "core/epoch/driver.h"
 #include "core/epoch/keep.h"
+#include "core/epoch/replay.h"
 #include "core/node.h"
 #include "core/state/taker.h"
 #include "lib/random.h"
@@ -118,7 +119,10 @@ typedef struct pretender {
   uint64_t own_step;                           /* 1 + the epoch for which it told of a step by itself */
   pretender_ending ending;
   hv_mark offered; /* of the state on offer */
-  char failure[200];
+  char failure[400];
+  /* its machine's record, which another machine replays as it is written */
+  hv_trace trace;
+  hv_replay *replay;
 } pretender;
 
 /* A program, which begins anew whenever its node does. */

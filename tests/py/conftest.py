@@ -1,18 +1,45 @@
-"""Fixtures of the Python tests: nodes that are stopped at the end, and programs that run in processes of their own."""
+"""Fixtures of the Python tests: nodes that are stopped at the end, and programs that run in processes of their own.
 
+Each peer of a run records its events, in this process and in others, and each test ends with their replay. A folder
+that HIVEMIND_RECORD names before is kept.
+"""
+
+import os
 import shutil
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from hivemind_c import DHT, Node
-from support import HERE, PATIENT, Program
+from hivemind_c._record import VARIABLE
+from support import HERE, PATIENT, Program, Replays
+
+KEPT = os.environ.get(VARIABLE)
+RECORDS = Path(KEPT or tempfile.mkdtemp(prefix="hivemind-records-"), os.environ.get("PYTEST_XDIST_WORKER", ""))
+os.environ[VARIABLE] = str(RECORDS)  # before modules of tests copy the environment for their programs
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # started with & by a shell: programs of the tests would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure():
+    if not KEPT:
+        shutil.rmtree(RECORDS, ignore_errors=True)
+
+
+replays = Replays(RECORDS)
+
+
+@pytest.fixture(autouse=True)
+def replayed():
+    """Once all peers of a test have ended, their records give the same decisions again."""
+    yield
+    replays.check()
 
 
 @pytest.fixture

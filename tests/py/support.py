@@ -17,6 +17,9 @@ from pathlib import Path
 import forking
 import pytest
 
+from hivemind_c._record import EVENTS
+from hivemind_c.doctor.replays import replay, words
+
 HERE = "/ip4/127.0.0.1/tcp/0"
 #: seconds to wait for an event that comes at once on an idle machine: so long a wait means that something is wrong
 PATIENCE = 90.0
@@ -53,6 +56,26 @@ def free_port():
                 return port
         except OSError:
             pass  # taken
+
+
+class Replays:
+    """The replays of the records in a folder.
+
+    Args:
+        folder: The folder, which may be there later.
+    """
+
+    def __init__(self, folder):
+        self._folder, self._seen = Path(folder), {}
+
+    def check(self):
+        """Replays what was recorded since the last call: each decision is the recorded one. Returns the replays."""
+        sizes = {path: path.stat().st_size for path in self._folder.rglob(f"*{EVENTS}")}
+        found = [replay(path) for path, size in sizes.items() if self._seen.get(path) != size]
+        self._seen = sizes
+        differing = [words(one) for one in found if not one.is_alike]
+        assert not differing, "\n".join(differing)
+        return found
 
 
 class Program:

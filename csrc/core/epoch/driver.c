@@ -431,7 +431,7 @@ static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
     return; /* the node ends */
   int was_busy = d->is_busy;
   d->is_busy = 1;
-  hv_epoch_on(&d->machine, event);
+  hv_trace_on(d->config.trace, &d->machine, event);
   while (hv_epoch_next(&d->machine, &order))
     carries_out(d, &order);
   d->is_busy = was_busy;
@@ -504,6 +504,8 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
   if (status == HV_OK)
     status = hv_epoch_init(&d->machine, &d->config.epoch, env->now_us(env), err);
   hv_lineage_begin(&d->lineage, &config->mark);
+  if (status == HV_OK && config->trace)
+    hv_trace_begin(config->trace, &d->machine, env->now_us(env));
   hv_progress_config progress = {.prefix = config->run_id,
                                  .terms = d->config.terms,
                                  .client_mode = config->client_mode,

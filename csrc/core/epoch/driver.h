@@ -2,7 +2,7 @@
  * came of them. The program's hands do the rest. A peer that holds no replica, such as a hub, has no hands: the driver answers
  * each action itself, and looks at the run on a timer, in place of a training thread.
  *
- * Room: core (uses epoch, result, average, progress, state).
+ * Room: core (uses epoch, trace, result, average, progress, state).
  * Owner: the code that made it, which owns the averagers and the tensors.
  * Thread: the hive thread.
  * Limits: HV_EPOCH_OFFERS offers of one peer at a time.
@@ -12,7 +12,7 @@
 #define HV_CORE_EPOCH_DRIVER_H
 
 #include "core/average/average.h"
-#include "core/epoch/epoch.h"
+#include "core/epoch/trace.h"
 #include "core/state/giver.h"
 #include "core/state/taker.h"
 
@@ -70,6 +70,7 @@ typedef struct hv_epoch_driver_config {
   uint32_t load_ms;
   hv_average *averages[HV_EPOCH_ROUNDS]; /* borrowed; NULL: it has none of these */
   hv_epoch_hands hands;
+  hv_trace *trace; /* records its machine; borrowed until the driver is freed; NULL: nothing is recorded */
 } hv_epoch_driver_config;
 
 /* HV_INVALID, HV_BUDGET, HV_NOMEM, HV_CLOSED: err says why. */

@@ -1,6 +1,7 @@
 /* A hub's part in the rounds of a run (contract in hivemind_c.h): the machine of core/epoch on the hive thread, driven by
  * core/epoch/driver.c, as in the simulator. */
 #include "core/epoch/driver.h"
+#include "net/events_file.h"
 #include "net/hive/hive_inner.h"
 
 #include <string.h>
@@ -11,6 +12,7 @@ struct hv_hive_follower {
   hv_epoch_driver *driver; /* the hive thread's, while it lives */
   hv_hive_op *closing;     /* the hive thread's */
   hv_env *env;
+  hv_trace *trace; /* NULL: nothing is recorded */
   atomic_ullong rounds, failures;
   char *run_id, *state_key; /* in the same block */
 };
@@ -61,7 +63,8 @@ static void start_open(hv_hive_op *o, hv_node *node) {
       .state_key = hv_span_of(f->state_key, strlen(f->state_key)),
       .terms = {.target = c->target_batch_size, .drift_peers = -1, .drift_rate = -1},
       .averages = {c->gradients ? hv_hive_averager_core(c->gradients) : NULL, c->state ? hv_hive_averager_core(c->state) : NULL},
-      .hands = {.met = has_met, .over = is_over, .arg = f}};
+      .hands = {.met = has_met, .over = is_over, .arg = f},
+      .trace = f->trace};
   f->env = parts.env;
   hv_status status = hv_epoch_driver_new(&parts, &config, &f->driver, &err);
   hv_hive_end_op(o, status, err.text);
@@ -77,6 +80,11 @@ static hv_status ask(hv_hive_follower *f, const hv_hive_follower_config *config,
   return hv_hive_ask(o, err);
 }
 
+static void frees(hv_hive_follower *f) {
+  hv_events_file_close(f->trace);
+  hv_mem_free(f);
+}
+
 hv_status hv_hive_follower_open(hv_hive *hive, const hv_hive_follower_config *config, hv_hive_follower **out, hv_error *err) {
   if (hv_hive_usable(hive) != HV_OK)
     return hv_fail(err, HV_FORKED, "cannot use this node: it was started before fork(); use it in the parent process");
@@ -90,11 +98,15 @@ hv_status hv_hive_follower_open(hv_hive *hive, const hv_hive_follower_config *co
   f->hive = hive;
   f->run_id = memcpy(f + 1, config->run_id, run);
   f->state_key = memcpy(f->run_id + run, config->state_key, state);
-  hv_status status = ask(f, config, start_open, err);
+  hv_status status = HV_OK;
+  if (config->record && *config->record)
+    status = hv_events_file_open(hv_hive_mem(hive), config->record, &f->trace, err);
+  if (status == HV_OK)
+    status = ask(f, config, start_open, err);
   if (status == HV_OK)
     *out = f;
   else
-    hv_mem_free(f);
+    frees(f);
   return status;
 }
 
@@ -119,5 +131,5 @@ void hv_hive_follower_free(hv_hive_follower *f) {
   if (status != HV_OK)
     hv_hive_stop(f->hive); /* the node ends, or has ended: nothing runs any more */
   hv_epoch_driver_free(f->driver);
-  hv_mem_free(f);
+  frees(f);
 }

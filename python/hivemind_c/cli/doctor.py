@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 
 from hivemind_c import __version__
 from hivemind_c.cli.dht import add_credentials
-from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Finding, Settings, diagnose, records
+from hivemind_c.doctor import FAULT, NOTE, OK, WARNING, Finding, Settings, diagnose, records, replays
 
 SIGNS = {OK: ("✓", "32"), NOTE: ("·", "2"), WARNING: ("!", "33"), FAULT: ("✗", "1;31")}  #: the codes are of ANSI colours
 TIMEOUTS = 0.5, 60.0  #: the least and the largest --timeout
@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     add("--run_id", "--experiment_prefix", metavar="NAME", help="looks at this run's peers: versions, clocks, failing rounds")
     add("--timeout", type=float, default=6.0, metavar="SECONDS", help="time for a peer to answer, or to dial back (default: %(default)s)")
     add("--records", metavar="DIR", help="shows what peers recorded in this folder (HIVEMIND_RECORD), side by side by time, and looks at nothing else")
+    add("--replay", metavar="FOLDER", help="gives the events that peers recorded in this folder (HIVEMIND_RECORD) to this build, says where it decides otherwise, and looks at nothing else; exit code 1: somewhere it does")
     add_credentials(parser)
     add("--verbose", action="store_true", help="also the list behind a finding, such as the known holes of gRPC")
     add("--json", action="store_true", help="a JSON object for each finding, with its list")
@@ -54,6 +55,21 @@ def show_records(folder: str, as_json: bool) -> int:
     except BrokenPipeError:  # as for `head`
         sys.stdout = None
     return 0
+
+
+def show_replays(folder: str, as_json: bool) -> int:
+    """Replays the records in a folder, and prints what came of each. Returns the exit code: 1 if a decision differs."""
+    try:
+        found = []
+        for one in replays.replays(folder):
+            found.append(one)
+            print(json.dumps(one._asdict()) if as_json else replays.words(one), flush=True)
+    except BrokenPipeError:  # as for `head`
+        sys.stdout = None
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0 if all(one.is_alike for one in found) else 1
 
 
 def lines_of(finding: Finding, width: Optional[int], verbose: bool, colours: bool) -> str:
@@ -81,6 +97,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser().error(f"--timeout is a number of seconds from {TIMEOUTS[0]:g} to {TIMEOUTS[1]:g}")
     if options.records is not None:
         return show_records(options.records, options.json)
+    if options.replay is not None:
+        return show_replays(options.replay, options.json)
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
     colours = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

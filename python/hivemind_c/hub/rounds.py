@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import _hivemind_c
 from _hivemind_c import HivemindError
 
+from hivemind_c._record import events_path
 from hivemind_c.averaging import layout_records
 from hivemind_c.averaging.layout import AveragerLayout, RunLayout
 from hivemind_c.dht import news
@@ -129,6 +130,7 @@ class Rounds:
             is_late=LATE in self._setup,
             gradients=self._averagers.get("gradients"),
             state=self._averagers.get("state"),
+            record=events_path(node.peer_id),
         )
 
     def _averager(self, node: Any, of: AveragerLayout) -> Any:

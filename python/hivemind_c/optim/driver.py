@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import _hivemind_c
 from _hivemind_c import HivemindCancelledError, HivemindError
 
-from hivemind_c._record import short
+from hivemind_c._record import events_path, short
 from hivemind_c.averaging.marks import members_of, ticket_of, view_of
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.background import Background
@@ -58,6 +58,7 @@ class Driver:
             reachable=not optimizer.client_mode,
             differs=bool(self._state.extra_tensors),
             epoch=self._state.local_epoch,
+            record=events_path(dht.peer_id),
         )
         self.hands = Hands(optimizer, self.machine)
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)

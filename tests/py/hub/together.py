@@ -18,6 +18,7 @@ if __name__ == "__main__":
 
 from forking import TORCH
 from hubs import Hub, Process
+from support import Replays
 
 from hivemind_c.doctor import records
 
@@ -96,6 +97,7 @@ def run(folder, opens=0, clients=0, hub=False, seconds=12.0, epoch_s=1.0, delays
         for one in trainers:
             told(one, "END", seconds + 60.0)
         logs = [line for one in [*hubs, *trainers] for line in one.log]
+    Replays(folder).check()
     return records.read(str(folder)), logs
 
 

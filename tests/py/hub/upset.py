@@ -21,6 +21,7 @@ sys.path.append(str(ROOT / "examples/demo"))
 
 import internet
 from hubs import Process
+from support import Replays
 from together import PAUSE, TRAINER, lines_of, told
 
 from hivemind_c.doctor import records
@@ -112,6 +113,7 @@ def run(folder, peers, seconds, epoch_s=1.0):
             upset(victim, [one for one in machines if one is not victim])
         for one in machines:
             told(one.trainer, "END", seconds + 60.0)
+    Replays(folder).check()
     return records.read(str(folder)), [line for one in machines for line in one.logs]
 
 

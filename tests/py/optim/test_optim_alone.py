@@ -4,14 +4,17 @@ import copy
 import itertools
 import logging
 import math
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import hivemind_c as hivemind
+from hivemind_c._record import EVENTS, VARIABLE
 from optim_support import CLASSES, FEATURES, OPTIMIZERS, SCHEDULERS, backward, batch, flat, loss_of, make, network, settle, train, train_plainly
 from support import HERE, PATIENCE
 
@@ -575,6 +578,23 @@ def test_checkpoints_are_exchangeable_with_plain_torch(optimizer):
 
 
 # ---- what goes wrong in the background ----
+
+
+def test_wait_for_a_delayed_step_takes_no_processor(optimizer):
+    model = network()
+    before = set(Path(os.environ[VARIABLE]).glob(f"*{EVENTS}"))
+    swarm = optimizer(model, offload_optimizer=True, delay_optimizer_step=True)
+    (record,) = set(Path(os.environ[VARIABLE]).glob(f"*{EVENTS}")) - before
+    real = swarm.opt.step
+
+    def step(*_):
+        time.sleep(0.5)
+        real()
+
+    swarm.opt.step = step
+    train(model, swarm, steps=2)
+    looks = record.read_text().count("\non TIME ")
+    assert 5 < looks < 50, "the thread that trains looks each 20 ms"
 
 
 def test_defect_10_delayed_error_is_raised_by_the_next_call(optimizer):

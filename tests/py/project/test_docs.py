@@ -243,12 +243,13 @@ def run_doctor(shell):
 
 
 def run_records(shell):
-    export, shown = [line for page, line in commands() if page == "docs/howto/troubleshoot.md" and "ecord" in line]
+    export, shown, replayed = [line for page, line in commands() if page == "docs/howto/troubleshoot.md" and "ecord" in line]
     say = "from hivemind_c._record import Recorder; Recorder('12D3KooWabcdef', 'my_run', 'client')('load', epoch=1)"
     ended(shell(f'{export.replace("export", "env")} python -c "{say}"'))
     told = ended(shell(shown)).splitlines()
     assert told == ["  seconds  client abcdef", "    0.000  load epoch=1"]
     assert "no records in" in shell("hivemind-doctor --records examples").communicate(timeout=60)[1]
+    assert "no events in" in shell(replayed).communicate(timeout=60)[1]  # of no optimizer
 
 
 def run_private_swarm(shell):
@@ -291,6 +292,7 @@ RUN = {
     "hivemind-doctor --initial_peers /ip4/203.0.113.7/tcp/31337/p2p/12D3KooW... --run_id my_run": run_doctor,
     "export HIVEMIND_RECORD=records": run_records,
     "hivemind-doctor --records records": run_records,
+    "hivemind-doctor --replay records": run_records,
     "python prepare.py --tiny --folder data": run_tiny_albert,
     "python trainer.py --folder data --config tiny --output_dir out --per_device_train_batch_size 8 --target_batch_size 64 --swarm_epochs 50 --swarm_warmup 2 --learning_rate 0.01": run_tiny_albert,
     "python -m benchmarks --list": lambda shell: ended(shell("python -m benchmarks --list")).index("monitor"),
