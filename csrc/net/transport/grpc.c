@@ -125,10 +125,9 @@ hv_status hv_grpc_call_membership(hv_grpc_call *call, hv_peer_id *out, hv_member
     return HV_NOT_FOUND;
   grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
-  hv_status status =
-      pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length),
-                                hv_grpc_admission(grpc), out, shown)
-          : HV_NOT_FOUND;
+  hv_status status = pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length),
+                                               hv_grpc_admission(grpc), out, shown)
+                         : HV_NOT_FOUND;
   grpc_auth_context_release(context);
   return status;
 }

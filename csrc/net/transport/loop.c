@@ -74,9 +74,12 @@ static void judge_again(hv_loop *loop) {
 static hv_status env_deny(hv_env *env, hv_span list) {
   hv_loop *loop = env->world;
   hv_status status = hv_grpc_deny(loop->grpc, list);
-  if (status == HV_OK)
-    judge_again(loop);
-  return status;
+  if (status != HV_OK)
+    return status;
+  judge_again(loop);
+  int64_t told_s = hv_clock_unix_s() + HV_TRUST_TELL_MS / 1000; /* then the connections by which denied peers were told end */
+  loop->next_end_s = told_s < loop->next_end_s ? told_s : loop->next_end_s;
+  return HV_OK;
 }
 
 static void env_sha256(hv_env *env, hv_span bytes, hv_hash *out) {

@@ -15,7 +15,8 @@ struct hv_trust_swarm {
   pthread_mutex_t lock;
   atomic_uint refs;
   hv_admission admission;
-  uint8_t *denials; /* the bytes of its list; NULL: none */
+  uint8_t *denials;        /* the bytes of its list; NULL: none */
+  uint64_t tells_until_us; /* up to then denied peers are sent the list */
 };
 
 struct hv_trust {
@@ -61,6 +62,7 @@ hv_status hv_trust_swarm_deny(hv_trust_swarm *swarm, hv_span denials) {
   uint8_t *before = swarm->denials;
   swarm->denials = copy;
   swarm->admission.denials = hv_span_of(copy, denials.size);
+  swarm->tells_until_us = hv_clock_us() + HV_TRUST_TELL_MS * UINT64_C(1000);
   pthread_mutex_unlock(&swarm->lock);
   hv_mem_free(before);
   return HV_OK;
@@ -136,8 +138,10 @@ static hv_cause judge(hv_trust *trust, const hv_peer_id *peer, const hv_membersh
     return HV_CAUSE_OTHER;
   pthread_mutex_lock(&trust->swarm->lock);
   hv_cause apart = hv_admission_judge(&trust->swarm->admission, peer, shown, now_s);
+  int tells = hv_clock_us() < trust->swarm->tells_until_us;
   pthread_mutex_unlock(&trust->swarm->lock);
-  return trust->of_callers && apart != HV_CAUSE_NOT_INVITED ? HV_CAUSE_OTHER : apart;
+  int at_calls = trust->of_callers ? apart != HV_CAUSE_NOT_INVITED : tells && apart == HV_CAUSE_DENIED;
+  return at_calls ? HV_CAUSE_OTHER : apart;
 }
 
 int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]) {

@@ -22,7 +22,9 @@ typedef struct hv_trust_swarm hv_trust_swarm;
  */
 hv_trust_swarm *hv_trust_swarm_new(hv_mem *mem, const hv_admission *admission);
 void hv_trust_swarm_release(hv_trust_swarm *swarm); /* NULL is fine */
-/* Replaces the list of denials by a copy of this one. HV_NOMEM. The hive thread. */
+/* Replaces the list of denials by a copy of this one. HV_NOMEM. The hive thread. For HV_TRUST_TELL_MS a handshake still succeeds
+ * with a peer that it denies, so that the peer can be sent the list and learns why it is alone. */
+#define HV_TRUST_TELL_MS 2000
 hv_status hv_trust_swarm_deny(hv_trust_swarm *swarm, hv_span denials);
 const hv_admission *hv_trust_swarm_admission(const hv_trust_swarm *swarm); /* for the hive thread; NULL if swarm is */
 

@@ -76,7 +76,8 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
 /* Drops the links to a target and cancels what uses them. to NULL: all links. */
 void hv_links_forget(hv_loop *loop, const hv_target *to);
-/* After a change of the list of denials, and when a membership has ended: drops the links to peers that are not admitted any more. */
+/* After a change of the list of denials, and when a membership has ended: drops the links to peers that are not admitted any more.
+ */
 void hv_links_deny(hv_loop *loop);
 /* After a change of the network: drops the links that have lost this machine's address, and those that are not connected, because
  * gRPC would wait before it tries again. After a sleep it drops all. */
@@ -121,7 +122,7 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
-  int64_t next_end_s;              /* when the next membership of a peer that was judged ends; INT64_MAX: none does */
+  int64_t next_end_s;              /* when memberships are judged again: the next one of a peer here ends; INT64_MAX: never */
   uint64_t greeting_us, answer_us; /* longest wait for the first message of a call; for an answer to be read */
   hv_grpc *grpc;
   hv_door *door; /* NULL: the node only dials out */

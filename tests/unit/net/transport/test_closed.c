@@ -7,6 +7,7 @@
 #include "core/peers/denials.h"
 #include "net/clock.h"
 #include "net/invitation.h"
+#include "net/transport/trust.h"
 
 #include <openssl/err.h>
 #include <openssl/sslerr.h>
@@ -255,6 +256,8 @@ static void denied_peer_loses_its_streams_and_calls(void **unused) {
   assert_true(real_wait_for(&holder, HV_EVENT_STREAM_CLOSED, 2, PATIENCE_MS));
   real_echo(&guest, &holder.target, "x", PATIENCE_MS); /* a call may meet the end of the connection, which says no cause */
   assert_refused(&guest, &holder, HV_NOT_ADMITTED, HV_CAUSE_DENIED, "denied");
+  assert_refused(&holder, &guest, HV_DENIED, HV_CAUSE_DENIED, "denied"); /* by its answer: it may be told for a moment */
+  usleep((HV_TRUST_TELL_MS + 2500) * 1000);
   int asked = real_count(&guest, HV_EVENT_REQUEST);
   assert_refused(&holder, &guest, HV_DENIED, HV_CAUSE_DENIED, "denied");
   assert_int_equal(real_count(&guest, HV_EVENT_REQUEST), asked); /* in the handshake: it is asked nothing */
@@ -266,9 +269,12 @@ static void denied_peer_loses_its_streams_and_calls(void **unused) {
 
 int main(void) {
   static const struct CMUnitTest tests[] = {
-      cmocka_unit_test(members_call_each_other_and_a_stranger_is_refused), cmocka_unit_test(member_says_nothing_to_a_stranger),
-      cmocka_unit_test(stranger_with_a_copied_statement_is_refused),       cmocka_unit_test(stranger_gets_no_frame_of_http2),
-      cmocka_unit_test(ended_and_denied_callers_pass_the_handshake),       cmocka_unit_test(older_tls_gets_an_alert),
+      cmocka_unit_test(members_call_each_other_and_a_stranger_is_refused),
+      cmocka_unit_test(member_says_nothing_to_a_stranger),
+      cmocka_unit_test(stranger_with_a_copied_statement_is_refused),
+      cmocka_unit_test(stranger_gets_no_frame_of_http2),
+      cmocka_unit_test(ended_and_denied_callers_pass_the_handshake),
+      cmocka_unit_test(older_tls_gets_an_alert),
       cmocka_unit_test(invitation_ends_on_an_open_connection),
       cmocka_unit_test(denied_peer_loses_its_streams_and_calls),
   };
