@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
   const char *name, *text;
@@ -67,7 +68,29 @@ static int is_control(const unsigned char *c) {
   return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
 }
 
+static int is_of_secret(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+}
+
+/* Cuts what follows "hvi1" or "hvk1", which begin invitations and swarm keys (net/invitation.h). */
+static void hide_secrets(char *text) {
+  enum { PREFIX = 4, LEAST = 8 }; /* fewer letters are a word */
+  static const char mark[] = "...";
+  for (char *at = text; (at = strstr(at, "hv")); at++) {
+    if ((at[2] != 'i' && at[2] != 'k') || at[3] < '0' || at[3] > '9')
+      continue;
+    char *end = at + PREFIX;
+    while (is_of_secret(*end))
+      end++;
+    if (end - at < PREFIX + LEAST)
+      continue;
+    memcpy(at + PREFIX, mark, sizeof mark - 1);
+    memmove(at + PREFIX + sizeof mark - 1, end, strlen(end) + 1);
+  }
+}
+
 void hv_text_clean(char *text) {
+  hide_secrets(text);
   for (unsigned char *c = (unsigned char *)text; *c;) {
     int size = character(c), shows = size > 0 && !is_control(c);
     for (int i = 0; i < (size ? size : 1); i++, c++)

@@ -14,8 +14,10 @@ import _hivemind_c
 from _hivemind_c import HivemindOSError, HivemindPermissionError, HivemindValueError
 
 KEY_VARIABLE, INVITE_VARIABLE = "HIVEMIND_SWARM_KEY", "INVITE"
-#: text that is a key or an invitation, or a part of one, and no path: no error shows it
-SECRET = re.compile(r"\s*(hv[ki]\d|[\w-]{40,}\s*$)")
+#: text with a key or an invitation in it, or a part of one, and no path: no error shows it
+SECRET = re.compile(r"""^[\s"']*(hv[ki]\d|[\w-]{40,}[\s"']*$)|hv[ki]\d[\w-]{8,}""")
+#: how people write a secret: as a line of a shell or of a .env file, and in quotes
+WRITTEN = re.compile(r"""(?:export[ ]+)?(?:[A-Z_]+=)?(["']?)(.*)\1""", re.DOTALL)
 DENIALS, DENIALS_LIMIT = b"hvd1", 65536  #: how the file with a list begins; its most bytes
 FILE_LIMIT = 1024  #: bytes of a file with one of them
 DAYS_MAX = 36500
@@ -207,14 +209,15 @@ def read(given: SecretOrPath, option: str, variable: str, environment: Mapping[s
             return None
     if not isinstance(given, (str, os.PathLike)):
         raise TypeError(f"{option}: give a path or a text, not {type(given).__name__}")
-    text = os.fspath(given)
-    if not text.strip():
+    text = os.fsdecode(given)
+    if not text.strip("\"' \t\r\n"):
         raise HivemindValueError(
             f"cannot start a node: {source} is empty; give a value, or remove it for an open swarm"
         )
-    if not isinstance(given, str) or not SECRET.match(text):
-        return Secret(_of_file(text, source), os.fspath(text))
-    return Secret(_without_end(text))
+    if isinstance(given, str) and SECRET.search(text) and not os.path.isfile(text):
+        return Secret(_bare(text))
+    path = text if os.path.lexists(text) else _bare(text)
+    return Secret(_of_file(path, source), path)
 
 
 def kept(swarm_key: SecretOrPath, invitation: SecretOrPath) -> Dict[str, Any]:
@@ -250,7 +253,7 @@ def path_only(given: Optional[str], variable: str) -> Optional[str]:
         given: The word. None: there is none.
         variable: Name of the variable that may have the secret.
     """
-    if given is not None and SECRET.match(given):
+    if given is not None and SECRET.search(given) and not os.path.isfile(given):
         raise HivemindValueError(
             "a secret on a command line is seen by all users of this machine: give the path of a file with it, or set "
             f"the variable {variable}"
@@ -273,9 +276,16 @@ def to_print(options: Mapping[str, Any], name: str) -> str:
     return "" if options["invite"] is None else f"{INVITE_VARIABLE}={options['invite'].reveal()}"
 
 
-def _without_end(text: str) -> str:
-    """Without the one line end that files, and Kubernetes, put there."""
-    return text[:-2] if text.endswith("\r\n") else text[:-1] if text.endswith("\n") else text
+def _bare(text: str) -> str:
+    """Without the one line end that files, and Kubernetes, put there, and without a name and quotes around it."""
+    text = text[:-2] if text.endswith("\r\n") else text[:-1] if text.endswith("\n") else text
+    written = WRITTEN.fullmatch(text)
+    return written[2] if written else text
+
+
+def _shown(path: str) -> str:
+    """A path for an error."""
+    return "(its name is not shown, because it looks like a secret)" if SECRET.search(path) else repr(path)
 
 
 def _of_file(path: Any, source: str) -> str:
@@ -284,20 +294,20 @@ def _of_file(path: Any, source: str) -> str:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise HivemindOSError(f"{start}: {why}; give the path of a file, or the whole text: {path!r}") from None
+        raise HivemindOSError(f"{start}: {why}; give the path of a file, or the whole text: {_shown(path)}") from None
     about = os.fstat(file)
     if not stat.S_ISREG(about.st_mode):
         os.close(file)
-        raise HivemindOSError(f"{start}: it is not a regular file; give the path of a file: {path!r}")
+        raise HivemindOSError(f"{start}: it is not a regular file; give the path of a file: {_shown(path)}")
     with os.fdopen(file, "rb") as opened:
         if about.st_mode & 0o077:
             raise HivemindPermissionError(
-                f"{start}: other users may read it (mode {about.st_mode & 0o7777:04o}); run chmod 600 {path!r}"
+                f"{start}: other users may read it (mode {about.st_mode & 0o7777:04o}); run chmod 600 {_shown(path)}"
             )
         if about.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
             raise HivemindPermissionError(
                 f"{start}: another user (number {about.st_uid}) owns it and can change it; give a file of your own: "
-                f"{path!r}"
+                f"{_shown(path)}"
             )
         content = opened.read(FILE_LIMIT + 1)
     try:
@@ -305,5 +315,5 @@ def _of_file(path: Any, source: str) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text.strip():
-        raise HivemindValueError(f"{start}: it holds no swarm key and no invitation: {path!r}")
-    return _without_end(text)
+        raise HivemindValueError(f"{start}: it holds no swarm key and no invitation: {_shown(path)}")
+    return _bare(text)

@@ -116,6 +116,9 @@ static void hand_over_some(hv_door *door, uint64_t now) {
   }
 }
 
+/* TLS's alert "protocol_version". */
+static const uint8_t refused_version[] = {0x15, 3, 3, 0, 2, 2, 70};
+
 /* Looks what a guest has said that was not handed over yet. */
 static void hear(hv_door *door, size_t place) {
   uint8_t first[HV_GUEST_FIRST_MAX];
@@ -133,6 +136,8 @@ static void hear(hv_door *door, size_t place) {
     int enough = (int)needs; /* it is not told before */
     setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &enough, sizeof enough);
   } else {
+    if (needs == HV_GUEST_OLD_TLS)
+      send(fd, refused_version, sizeof refused_version, MSG_DONTWAIT | MSG_NOSIGNAL);
     door->counts.strange += got > 0;
     send_off(door, place, 0);
   }

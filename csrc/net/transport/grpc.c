@@ -35,7 +35,7 @@ struct hv_grpc {
   hv_mem *trusts;     /* an account of their own: gRPC may hold a verifier until a reconnect would have been due */
   atomic_size_t lent; /* payloads that gRPC holds */
   int insecure;
-  const hv_admission *admission; /* NULL: the swarm is open */
+  hv_trust_swarm *swarm; /* NULL: it is open */
   grpc_completion_queue *cq;
   grpc_tls_certificate_provider *provider;
   grpc_resource_quota *quota;
@@ -125,9 +125,9 @@ hv_status hv_grpc_call_membership(hv_grpc_call *call, hv_peer_id *out, hv_member
     return HV_NOT_FOUND;
   grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
-  hv_status status =
-      pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length), grpc->admission, out, shown)
-          : HV_NOT_FOUND;
+  hv_status status = pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length),
+                                               hv_grpc_admission(grpc), out, shown)
+                         : HV_NOT_FOUND;
   grpc_auth_context_release(context);
   return status;
 }
@@ -180,7 +180,9 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credent
                       hv_error *err) {
   hv_grpc *grpc = hv_mem_zalloc(mem, sizeof *grpc);
   hv_mem *trusts = hv_mem_new(NULL, HV_MEM_UNLIMITED);
-  if (!grpc || !trusts) {
+  hv_trust_swarm *swarm = trusts && credentials ? hv_trust_swarm_new(trusts, &credentials->admission) : NULL;
+  if (!grpc || !trusts || (credentials && !swarm)) {
+    hv_trust_swarm_release(swarm);
     hv_mem_drop(trusts);
     hv_mem_free(grpc);
     return hv_fail(err, HV_NOMEM, "cannot open the network: no memory; raise the memory limit");
@@ -191,13 +193,14 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credent
   grpc->mem = mem;
   grpc->trusts = trusts;
   grpc->insecure = insecure;
-  grpc->admission = credentials ? &credentials->admission : NULL;
+  grpc->swarm = swarm;
   atomic_init(&grpc->refs, 1);
   atomic_init(&grpc->lent, 0);
   atomic_init(&grpc->ringing, 0);
   hv_status status = insecure ? HV_OK : hv_grpc_tls_provider(mem, identity, credentials, &grpc->provider);
   if (status != HV_OK) {
     grpc_shutdown();
+    hv_trust_swarm_release(swarm);
     hv_mem_drop(trusts);
     hv_mem_free(grpc);
     return hv_fail(err, status, "cannot create this node's certificate: %s", hv_status_text(status));
@@ -213,6 +216,14 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credent
   grpc->my_claim = grpc_slice_from_copied_string(grpc->agent + sizeof CLAIM_PREFIX - 1);
   *out = grpc;
   return HV_OK;
+}
+
+const hv_admission *hv_grpc_admission(const hv_grpc *grpc) {
+  return hv_trust_swarm_admission(grpc->swarm);
+}
+
+hv_status hv_grpc_deny(hv_grpc *grpc, hv_span denials) {
+  return hv_trust_swarm_deny(grpc->swarm, denials);
 }
 
 /* The argument is a place that gRPC writes to: it is neither copied nor freed. */
@@ -234,7 +245,7 @@ static hv_status make_server(hv_grpc *grpc) {
   if (grpc->insecure) {
     grpc->server_credentials = grpc_insecure_server_credentials_create();
   } else {
-    hv_trust *trust = hv_trust_new(grpc->trusts, NULL, NULL); /* callers are judged at their calls */
+    hv_trust *trust = hv_trust_new(grpc->trusts, NULL, grpc->swarm);
     grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
     hv_trust_release(trust);
     if (!options)
@@ -340,6 +351,7 @@ size_t hv_grpc_free(hv_grpc *grpc) {
   for (int ms = 0; ms < LINGER_MS && atomic_load(&grpc->lent); ms++)
     usleep(1000);
   size_t left = atomic_load(&grpc->lent);
+  hv_trust_swarm_release(grpc->swarm);
   hv_mem_drop(grpc->trusts);
   if (!left) /* else gRPC will still come for it */
     release(grpc);
@@ -355,7 +367,7 @@ hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channe
     return HV_INVALID;
   snprintf(target, sizeof target, "%s%s", scheme, hv_addr_print_short(&to->addr, where));
   hv_grpc_channel *channel = hv_mem_zalloc(grpc->mem, sizeof *channel);
-  hv_trust *trust = channel && !grpc->insecure ? hv_trust_new(grpc->trusts, to, grpc->admission) : NULL;
+  hv_trust *trust = channel && !grpc->insecure ? hv_trust_new(grpc->trusts, to, grpc->swarm) : NULL;
   grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
   if (!channel || (!options && !grpc->insecure)) {
     hv_trust_release(trust);

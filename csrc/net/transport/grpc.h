@@ -48,6 +48,11 @@ int hv_grpc_orphaned(const char *folder);
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials, int insecure, hv_grpc **out,
                       hv_error *err);
 
+/* The closed swarm as this node knows it, with its list of denials; NULL: the swarm is open. */
+const hv_admission *hv_grpc_admission(const hv_grpc *grpc);
+/* Replaces the list of denials by a copy of this one, for handshakes too. HV_NOMEM. */
+hv_status hv_grpc_deny(hv_grpc *grpc, hv_span denials);
+
 /* Makes the server, which listens on nothing: connections are given to it. HV_NOMEM; HV_UNSUPPORTED: by this gRPC none can be. */
 hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err);
 const char *hv_grpc_loaded(void);  /* the version of the gRPC core that is loaded; any thread */

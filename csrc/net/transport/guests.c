@@ -161,7 +161,52 @@ void hv_guests_leave(hv_guests *guests, size_t place) {
     *account = (hv_guest_account){0};
 }
 
-enum { RECORD_HEADER = 5, HELLO_LEAST = 42 };
+enum { RECORD_HEADER = 5, HELLO_LEAST = 42, HELLO_HEADER = 4, VERSION_AND_RANDOM = 34, SUPPORTED_VERSIONS = 43, TLS_1_3 = 0x0304 };
+
+/* Takes a field from the front of a hello: a length of so many bytes, and what it counts. False: it is not all there. */
+static int take_field(hv_span *hello, size_t length_bytes, hv_span *out) {
+  size_t size = 0;
+  if (hello->size < length_bytes)
+    return 0;
+  for (size_t i = 0; i < length_bytes; i++)
+    size = size << 8 | hello->data[i];
+  if (size > hello->size - length_bytes)
+    return 0;
+  *out = hv_span_of(hello->data + length_bytes, size);
+  *hello = hv_span_of(out->data + size, hello->size - length_bytes - size);
+  return 1;
+}
+
+static int names_tls_1_3(hv_span extension) {
+  hv_span versions;
+  if (!take_field(&extension, 1, &versions))
+    return 0;
+  for (size_t i = 0; i + 1 < versions.size; i += 2)
+    if ((versions.data[i] << 8 | versions.data[i + 1]) == TLS_1_3)
+      return 1;
+  return 0;
+}
+
+/* Reads a ClientHello (RFC 8446, 4.1.2) without its header. */
+static long read_versions(hv_span hello) {
+  hv_span session, ciphers, compressions, extensions, extension;
+  hello = hv_span_of(hello.data + VERSION_AND_RANDOM, hello.size - VERSION_AND_RANDOM);
+  if (!take_field(&hello, 1, &session) || !take_field(&hello, 2, &ciphers) || !take_field(&hello, 1, &compressions))
+    return HV_GUEST_STRANGE;
+  if (hello.size == 0)
+    return HV_GUEST_OLD_TLS;
+  if (!take_field(&hello, 2, &extensions))
+    return HV_GUEST_STRANGE;
+  while (extensions.size >= 2) {
+    int kind = extensions.data[0] << 8 | extensions.data[1];
+    extensions = hv_span_of(extensions.data + 2, extensions.size - 2);
+    if (!take_field(&extensions, 2, &extension))
+      return HV_GUEST_STRANGE;
+    if (kind == SUPPORTED_VERSIONS)
+      return names_tls_1_3(extension) ? 0 : HV_GUEST_OLD_TLS;
+  }
+  return HV_GUEST_OLD_TLS;
+}
 
 static long read_client_hello(const uint8_t *first, size_t n) {
   static const uint8_t handshake[] = {0x16, 3};
@@ -172,7 +217,9 @@ static long read_client_hello(const uint8_t *first, size_t n) {
   size_t size = (size_t)(first[3] << 8 | first[4]), whole = RECORD_HEADER + size;
   if (first[RECORD_HEADER] != 1 || size < HELLO_LEAST || whole > HV_GUEST_FIRST_MAX)
     return HV_GUEST_STRANGE;
-  return n < whole ? (long)whole : 0;
+  if (n < whole)
+    return (long)whole;
+  return read_versions(hv_span_of(first + RECORD_HEADER + HELLO_HEADER, size - HELLO_HEADER));
 }
 
 long hv_guest_reads(const uint8_t *first, size_t n, int insecure) {

@@ -78,9 +78,10 @@ size_t hv_guests_next(hv_guests *guests);
 size_t hv_guests_find(const hv_guests *guests, uint64_t key);
 void hv_guests_leave(hv_guests *guests, size_t place);
 
-/* Reads what a connection says first: a whole ClientHello of TLS or, without TLS, the preface of HTTP/2. Before that nothing is
- * spent on it. Returns 0: it is there; so many bytes are needed to decide; or HV_GUEST_STRANGE: it is something else. */
-enum { HV_GUEST_STRANGE = -1, HV_GUEST_FIRST_MAX = 5 + 4096 };
+/* Reads what a connection says first: a whole ClientHello that offers TLS 1.3 or, without TLS, the preface of HTTP/2. Before that
+ * nothing is spent on it. Returns 0: it is there; so many bytes are needed to decide; HV_GUEST_OLD_TLS: it offers older versions of
+ * TLS only, which gRPC 1.51 would take; or HV_GUEST_STRANGE: it is something else. */
+enum { HV_GUEST_STRANGE = -1, HV_GUEST_OLD_TLS = -2, HV_GUEST_FIRST_MAX = 5 + 4096 };
 long hv_guest_reads(const uint8_t *first, size_t n, int insecure);
 
 #endif

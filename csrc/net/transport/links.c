@@ -179,6 +179,15 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
   return HV_OK;
 }
 
+/* Judges a member now, and once more when its membership ends. */
+static hv_cause judge(hv_loop *loop, const hv_peer_id *peer, const hv_membership *shown) {
+  hv_cause apart = hv_admission_judge(loop->env.admission, peer, shown, hv_clock_unix_s());
+  int64_t end_s = shown->invitation.end_s + HV_ADMISSION_GRACE_S;
+  if (!apart && shown->kind == HV_MEMBERSHIP_INVITED && end_s < loop->next_end_s)
+    loop->next_end_s = end_s;
+  return apart;
+}
+
 hv_cause hv_link_judge(hv_loop *loop, hv_grpc_call *rpc, hv_membership *shown) {
   hv_peer_id peer = {{0}};
   *shown = (hv_membership){0};
@@ -186,7 +195,7 @@ hv_cause hv_link_judge(hv_loop *loop, hv_grpc_call *rpc, hv_membership *shown) {
     return HV_CAUSE_OTHER;
   if (hv_grpc_call_membership(rpc, &peer, shown) != HV_OK)
     *shown = (hv_membership){0};
-  return hv_admission_judge(loop->env.admission, &peer, shown, hv_clock_unix_s());
+  return judge(loop, &peer, shown);
 }
 
 hv_status hv_link_judge_called(hv_link *link, hv_grpc_call *rpc, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
@@ -239,11 +248,17 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
   hv_trust *trust = hv_grpc_channel_trust(link->channel);
   if (trust && is_before_handshake(*cause))
     hv_trust_forget(trust);
-  hv_cause denied = no_way && own == HV_OK && trust ? hv_trust_denied(trust, why) : HV_CAUSE_OTHER;
+  int is_theirs = no_way && own == HV_OK && trust;
+  hv_cause denied = is_theirs ? hv_trust_denied(trust, why) : HV_CAUSE_OTHER;
   if (denied) {
     snprintf(text, HV_WORLD_TEXT_MAX, "%s", why);
     *cause = denied;
     return HV_DENIED;
+  }
+  if (is_theirs && hv_trust_saw_closed(trust)) {
+    *cause = HV_CAUSE_NOT_INVITED;
+    hv_admission_refuse(*cause, &(hv_membership){0}, hv_clock_unix_s(), text);
+    return HV_NOT_ADMITTED;
   }
   switch (status) {
   case HV_REFUSED:
@@ -296,7 +311,7 @@ void hv_links_deny(hv_loop *loop) {
   for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
     next = at->next;
     hv_link *link = HV_HOLDER(hv_link, all, at);
-    if (link->shown.kind && hv_admission_judge(loop->env.admission, &link->met, &link->shown, hv_clock_unix_s()))
+    if (link->shown.kind && judge(loop, &link->met, &link->shown))
       drop(link);
   }
 }

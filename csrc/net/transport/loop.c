@@ -63,18 +63,22 @@ static void env_forget(hv_env *env, const hv_target *to) {
     hv_streams_cancel_peer(loop, &to->id);
 }
 
-static hv_status env_deny(hv_env *env, hv_span list) {
-  hv_loop *loop = env->world;
-  uint8_t *copy = hv_mem_alloc(loop->mem, list.size);
-  if (!copy)
-    return HV_NOMEM;
-  memcpy(copy, list.data, list.size);
-  hv_mem_free(loop->denials);
-  loop->denials = copy;
-  loop->admission.denials = hv_span_of(copy, list.size);
+/* Ends the connections, streams and calls of peers that the closed swarm does not admit any more. */
+static void judge_again(hv_loop *loop) {
+  loop->next_end_s = INT64_MAX;
   hv_links_deny(loop);
   hv_calls_deny(loop);
   hv_streams_deny(loop);
+}
+
+static hv_status env_deny(hv_env *env, hv_span list) {
+  hv_loop *loop = env->world;
+  hv_status status = hv_grpc_deny(loop->grpc, list);
+  if (status != HV_OK)
+    return status;
+  judge_again(loop);
+  int64_t told_s = hv_clock_unix_s() + HV_TRUST_TELL_MS / 1000; /* then the connections by which denied peers were told end */
+  loop->next_end_s = told_s < loop->next_end_s ? told_s : loop->next_end_s;
   return HV_OK;
 }
 
@@ -149,7 +153,6 @@ static void fill_env(hv_loop *loop) {
       .mem = loop->mem,
       .log = loop->log,
       .spoken = &loop->spoken,
-      .admission = loop->credentials ? &loop->admission : NULL,
       .now_us = env_now,
       .random = env_random,
       .timer_set = env_timer_set,
@@ -181,7 +184,6 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   loop->log = config->log;
   loop->identity = config->identity;
   loop->insecure = config->insecure;
-  loop->credentials = config->credentials;
   loop->ended = config->ended;
   loop->arg = config->arg;
   loop->greeting_us = (config->greeting_ms ? config->greeting_ms : HV_LOOP_GREETING_MS) * (uint64_t)1000;
@@ -200,8 +202,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
                       &loop->answering, &loop->streams_greeting, &loop->streams_open};
   for (size_t i = 0; i < sizeof rings / sizeof *rings; i++)
     hv_ring_init(rings[i]);
-  if (loop->credentials)
-    loop->admission = loop->credentials->admission;
+  loop->next_end_s = INT64_MAX;
   fill_env(loop);
   hv_roam_init(&loop->roam);
   hv_status status = hv_spoken_init(&loop->spoken, loop->mem, &config->versions);
@@ -209,7 +210,9 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
     hv_fail(err, status, "cannot start a node: versions %u to %u of the protocol are no range; use 1 or more, the lowest first",
             config->versions.lowest, config->versions.highest);
   if (status == HV_OK)
-    status = hv_grpc_new(loop->mem, loop->identity, loop->credentials, loop->insecure, &loop->grpc, err);
+    status = hv_grpc_new(loop->mem, loop->identity, config->credentials, loop->insecure, &loop->grpc, err);
+  if (status == HV_OK)
+    loop->env.admission = hv_grpc_admission(loop->grpc);
   if (status == HV_OK)
     status = make_door(loop, config, err);
   if (status == HV_OK)
@@ -304,6 +307,8 @@ static void run_timers(hv_loop *loop) {
   loop->tick_us = now + TICK_US;
   loop->now_us = now;
   look_for_moves(loop);
+  if (loop->next_end_s < hv_clock_unix_s())
+    judge_again(loop);
   hv_links_tick(loop);
   hv_calls_tick(loop);
   hv_streams_tick(loop);
@@ -428,7 +433,6 @@ void hv_loop_free(hv_loop *loop) {
   hv_callers_fini(&loop->callers);
   hv_spoken_fini(&loop->spoken);
   hv_sockets_forget(&loop->sockets);
-  hv_mem_free(loop->denials);
   hv_buf_fini(&loop->scratch);
   hv_buf_fini(&loop->outgoing);
   hv_inbox_fini(&loop->inbox);

@@ -1,8 +1,10 @@
 /* The check of a peer's identity in a TLS handshake: the expected identity, and the reason if another was found.
  *
  * Room: net (uses clock, identity, listen, core/addr). Used by grpc, whose verifier calls hv_trust_check during each handshake.
- * Owner: an hv_trust is reference-counted: by its channel or server, and by gRPC.
- * Thread: an hv_trust has a lock: any thread. The cache of certificates belongs to the hive thread.
+ * Owner: an hv_trust is reference-counted: by its channel or server, and by gRPC. An hv_trust_swarm is, by its owner and by them.
+ * Thread: an hv_trust has a lock: any thread. The hive thread alone changes an hv_trust_swarm, and reads it without its lock. The
+ * cache of certificates belongs to the hive thread.
+ * Rules: docs/design/invitations.md, "When a peer is judged".
  */
 #ifndef HV_NET_TRUST_H
 #define HV_NET_TRUST_H
@@ -14,11 +16,22 @@
 #define HV_CLAIM_MAX (2 * sizeof(hv_peer_id) + 1)
 
 typedef struct hv_trust hv_trust;
+typedef struct hv_trust_swarm hv_trust_swarm;
 
-/* Expects the identity in `to`, or any if that is unknown or `to` is NULL (for callers). Only members of the closed swarm of
- * admission (borrowed) are accepted; NULL: all peers, because the swarm is open, or because a caller is judged later, so that it is
- * told why. It has one reference. NULL: no memory. */
-hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to, const hv_admission *admission);
+/* The closed swarm that handshakes ask for: a copy of admission, without a list of denials. It has one reference. NULL: no memory.
+ */
+hv_trust_swarm *hv_trust_swarm_new(hv_mem *mem, const hv_admission *admission);
+void hv_trust_swarm_release(hv_trust_swarm *swarm); /* NULL is fine */
+/* Replaces the list of denials by a copy of this one. HV_NOMEM. The hive thread. For HV_TRUST_TELL_MS a handshake still succeeds
+ * with a peer that it denies, so that the peer can be sent the list and learns why it is alone. */
+#define HV_TRUST_TELL_MS 2000
+hv_status hv_trust_swarm_deny(hv_trust_swarm *swarm, hv_span denials);
+const hv_admission *hv_trust_swarm_admission(const hv_trust_swarm *swarm); /* for the hive thread; NULL if swarm is */
+
+/* Expects the identity in `to`, or any if that is unknown or `to` is NULL (for callers). Of a closed swarm it accepts members only:
+ * a peer that is called must be admitted, and a caller must prove a membership, which is judged at its calls, so that an ended or
+ * denied one is told why. swarm NULL: the swarm is open. It has one reference. NULL: no memory. */
+hv_trust *hv_trust_new(hv_mem *mem, const hv_target *to, hv_trust_swarm *swarm);
 hv_trust *hv_trust_keep(hv_trust *trust);
 void hv_trust_release(hv_trust *trust); /* NULL is fine */
 
@@ -34,7 +47,11 @@ int hv_trust_check(hv_trust *trust, const char *pem, char why[HV_TRUST_TEXT_MAX]
 /* The cause and text if the last check failed; HV_CAUSE_OTHER: it did not. */
 hv_cause hv_trust_denied(hv_trust *trust, char why[HV_TRUST_TEXT_MAX]);
 
-/* The connection failed later for another reason: there is no failed check to report. */
+/* True if this node is in no closed swarm, and the last peer that passed the check is in one. Such a peer ends the connection
+ * without a word, because it takes callers of its swarm only. */
+int hv_trust_saw_closed(hv_trust *trust);
+
+/* The connection failed later for another reason: there is no check to report. */
 void hv_trust_forget(hv_trust *trust);
 
 /* A cache of parsed certificates and addresses, so that they are not parsed with every call. */

@@ -76,7 +76,8 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
 /* Drops the links to a target and cancels what uses them. to NULL: all links. */
 void hv_links_forget(hv_loop *loop, const hv_target *to);
-/* After a change of the list of denials: drops the links to peers that are not admitted any more. */
+/* After a change of the list of denials, and when a membership has ended: drops the links to peers that are not admitted any more.
+ */
 void hv_links_deny(hv_loop *loop);
 /* After a change of the network: drops the links that have lost this machine's address, and those that are not connected, because
  * gRPC would wait before it tries again. After a sleep it drops all. */
@@ -95,7 +96,7 @@ void hv_calls_know(hv_loop *loop, const hv_slip *slip, const hv_addr *from);
 int hv_calls_admit(hv_loop *loop, hv_slip *slip, const hv_peer_id *peer, const hv_addr *from);
 void hv_calls_accept(hv_loop *loop); /* keeps a number of accepts waiting for callers */
 void hv_calls_tick(hv_loop *loop);   /* cancels incoming calls of slow peers; called every second */
-/* After a change of the list of denials: cancels the incoming calls of peers that are not admitted, and ends their connections. */
+/* As hv_links_deny: cancels the incoming calls of peers that are not admitted, and ends their connections. */
 void hv_calls_deny(hv_loop *loop);
 void hv_calls_end(hv_loop *loop); /* frees the incoming calls that core has not answered */
 
@@ -121,10 +122,8 @@ struct hv_loop {
   hv_log *log;
   const hv_identity *identity;
   int insecure;
-  const hv_credentials *credentials; /* NULL: the swarm is open */
-  hv_admission admission;            /* of them, with the list of denials */
-  uint8_t *denials;                  /* its bytes; NULL: none */
-  uint64_t greeting_us, answer_us;   /* longest wait for the first message of a call; for an answer to be read */
+  int64_t next_end_s;              /* when memberships are judged again: the next one of a peer here ends; INT64_MAX: never */
+  uint64_t greeting_us, answer_us; /* longest wait for the first message of a call; for an answer to be read */
   hv_grpc *grpc;
   hv_door *door; /* NULL: the node only dials out */
   hv_pool *pool;

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -271,6 +272,46 @@ def test_bad_texts_are_errors_that_do_not_show_them(key, tmp_path):
     _invitation.new_key(tmp_path / "other.key")
     with pytest.raises(HivemindValueError, match="two swarms"):
         Node(HERE, invite=text, swarm_key=tmp_path / "other.key", start=False)
+
+
+@pytest.mark.parametrize("form", ['"{}"', "'{}'", "INVITE={}", 'INVITE="{}"', "export INVITE={}", '"INVITE={}"\n'])
+def test_quotes_and_a_name_around_a_secret_are_taken_off(form, key, tmp_path, monkeypatch):
+    made = invite(key)
+    monkeypatch.setenv("INVITE", form.format(made.text))
+    if form.startswith('"INVITE'):
+        form = "INVITE={}\n"  # a quote before the name is no form that a shell leaves behind
+    file = tmp_path / "invitation"
+    file.write_text(form.format(made.text))
+    file.chmod(0o600)
+    assert Node(HERE, invite=file, start=False)._config["invite"].reveal() == made.text
+    assert Node(HERE, invite=form.format(made.text), start=False)._config["invite"].reveal() == made.text
+    monkeypatch.setenv("HIVEMIND_SWARM_KEY", f"'{key}'")
+    assert Node(HERE, start=False, invite=made.text)._config["swarm_key"].path == str(key)
+
+
+@pytest.mark.parametrize(
+    "form", ["{} # lab-3", "INVITE={} HIVEMIND=1", "--invite {}", "/home/{}", "'{}", "\x07{}", "{}/", "xhvi1{}", "[{}]"]
+)
+@pytest.mark.parametrize("option, variable", [("invite", "INVITE"), ("swarm_key", "HIVEMIND_SWARM_KEY")])
+def test_secret_anywhere_in_a_value_is_not_shown(option, variable, form, key, monkeypatch, capfd, caplog):
+    text = invite(key).text if option == "invite" else key.read_text().strip()
+    given = form.format(text)
+    monkeypatch.setenv(variable, given)
+    calls = [
+        lambda: Node(HERE, start=False),
+        lambda: Node(HERE, start=False, **{option: given}),
+        lambda: Node(HERE, start=False, **{option: Path(given)}),
+        lambda: Node(HERE, initial_peers=[given]),
+        lambda: Node(given),
+        lambda: _invitation.of_command(**{"swarm_key": None, "invitation": None, option.replace("invite", "invitation"): given}),
+    ]
+    for call in calls:
+        with pytest.raises((HivemindError, ValueError)) as caught:
+            call()
+        assert text[8:40] not in f"{caught.value!r}"
+    found = subprocess.run([sys.executable, "-m", "hivemind_c.doctor"], capture_output=True, text=True, timeout=120)
+    shown = found.stdout + found.stderr + "".join(capfd.readouterr()) + caplog.text
+    assert found.stdout + found.stderr and text[8:40] not in shown
 
 
 def test_file_that_others_may_read_is_refused(key, tmp_path):

@@ -1,12 +1,16 @@
-/* Real nodes of a closed swarm over TLS: a caller is judged before its message is read, and a member says nothing to a stranger.
- */
+/* Real nodes of a closed swarm over TLS: a stranger gets no further than the handshake, a member is judged at its calls and again
+ * when its membership ends, and a member says nothing to a stranger. */
 #include "lib/check.h"
+#include "lib/h2.h"
 #include "lib/real.h"
 
 #include "core/peers/denials.h"
 #include "net/clock.h"
 #include "net/invitation.h"
+#include "net/transport/trust.h"
 
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -126,12 +130,81 @@ static void stranger_with_a_copied_statement_is_refused(void **unused) {
   copied.signer = hv_identity_from_seed(&s.mem, (uint8_t[32]){66});
   start(&holder, 10, &s.holder);
   start(&thief, 12, &copied);
-  assert_refused(&thief, &holder, HV_NOT_ADMITTED, HV_CAUSE_NOT_INVITED, "this swarm is closed");
+  assert_refused(&thief, &holder, HV_UNREACHABLE, HV_CAUSE_OTHER, "cannot connect"); /* in the handshake */
   assert_refused(&holder, &thief, HV_DENIED, HV_CAUSE_NOT_INVITED, "closed swarm");
   real_stop(&thief);
   real_stop(&holder);
   hv_identity_free(copied.signer);
   swarm_end(&s);
+}
+
+/* The first bytes that a node sends to an attacker after the handshake; 0: it ends the connection. */
+static int first_word(const real_node *node, uint8_t seed, uint8_t *out, int size) {
+  h2_client client;
+  int n = 0;
+  if (h2_open(&client, &node->target, seed, 0, 0)) {
+    assert_int_equal(SSL_version(client.ssl), TLS1_3_VERSION); /* so that the handshake seems to have succeeded */
+    n = SSL_read(client.ssl, out, size);
+  }
+  h2_close(&client);
+  return n > 0 ? n : 0;
+}
+
+static void stranger_gets_no_frame_of_http2(void **unused) {
+  enum { FRAME_HEAD = 9 };
+  swarm s;
+  real_node holder;
+  uint8_t said[FRAME_HEAD];
+  (void)unused;
+  swarm_make(&s, 7200);
+  start(&holder, 10, &s.holder);
+  assert_int_equal(first_word(&holder, 20, said, sizeof said), 0);
+  h2_join(&s.guest);
+  assert_int_equal(first_word(&holder, 21, said, sizeof said), FRAME_HEAD);
+  assert_int_equal(said[3], H2_SETTINGS);
+  h2_join(NULL);
+  real_stop(&holder);
+  swarm_end(&s);
+}
+
+/* A guest whose invitation has ended comes as far as its call, which says why. */
+static void ended_and_denied_callers_pass_the_handshake(void **unused) {
+  enum { FRAME_HEAD = 9 };
+  swarm s;
+  real_node holder;
+  uint8_t said[FRAME_HEAD];
+  (void)unused;
+  swarm_make(&s, -60);
+  start(&holder, 10, &s.holder);
+  h2_join(&s.guest);
+  assert_int_equal(first_word(&holder, 21, said, sizeof said), FRAME_HEAD);
+  h2_join(NULL);
+  real_stop(&holder);
+  swarm_end(&s);
+}
+
+static void older_tls_gets_an_alert(void **unused) {
+  enum { ALERT = 7, PATIENCE = 10000 };
+  real_node node;
+  h2_key key;
+  (void)unused;
+  real_start(&node, &(real_options){.seed = 10});
+  h2_key_init(&key, (uint8_t[32]){20});
+  SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
+  SSL_CTX_use_certificate(context, key.certificate);
+  SSL_CTX_use_PrivateKey(context, key.secret);
+  SSL *ssl = SSL_new(context);
+  int fd = h2_dial(0, &node.target.addr, PATIENCE);
+  SSL_set_fd(ssl, fd);
+  assert_int_equal(SSL_connect(ssl), -1);
+  assert_int_equal(ERR_GET_REASON(ERR_get_error()), SSL_R_TLSV1_ALERT_PROTOCOL_VERSION);
+  ERR_clear_error();
+  SSL_free(ssl);
+  SSL_CTX_free(context);
+  close(fd);
+  h2_key_fini(&key);
+  real_stop(&node);
 }
 
 static void invitation_ends_on_an_open_connection(void **unused) {
@@ -141,8 +214,15 @@ static void invitation_ends_on_an_open_connection(void **unused) {
   swarm_make(&s, 2);
   start(&holder, 10, &s.holder);
   start(&guest, 11, &s.guest);
+  opening from_guest = {.to = holder.target}, from_holder = {.to = guest.target};
+  real_do(&guest, open_stream, &from_guest);
+  real_do(&holder, open_stream, &from_holder);
+  assert_true(real_wait_for(&holder, HV_EVENT_STREAM_OPENED, 1, PATIENCE_MS));
+  assert_true(real_wait_for(&guest, HV_EVENT_STREAM_OPENED, 1, PATIENCE_MS));
   assert_int_equal(real_echo(&guest, &holder.target, "x", PATIENCE_MS), HV_OK);
-  sleep(4);
+  assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
+  assert_true(real_wait_for(&holder, HV_EVENT_STREAM_CLOSED, 2, 5000)); /* both streams, while nobody calls */
+  real_echo(&guest, &holder.target, "x", PATIENCE_MS);                  /* it may meet the end of the connection */
   assert_refused(&guest, &holder, HV_NOT_ADMITTED, HV_CAUSE_INVITATION_ENDED, "UTC");
   assert_refused(&holder, &guest, HV_DENIED, HV_CAUSE_INVITATION_ENDED, "UTC");
   real_stop(&guest);
@@ -176,7 +256,11 @@ static void denied_peer_loses_its_streams_and_calls(void **unused) {
   assert_true(real_wait_for(&holder, HV_EVENT_STREAM_CLOSED, 2, PATIENCE_MS));
   real_echo(&guest, &holder.target, "x", PATIENCE_MS); /* a call may meet the end of the connection, which says no cause */
   assert_refused(&guest, &holder, HV_NOT_ADMITTED, HV_CAUSE_DENIED, "denied");
+  assert_refused(&holder, &guest, HV_DENIED, HV_CAUSE_DENIED, "denied"); /* by its answer: it may be told for a moment */
+  usleep((HV_TRUST_TELL_MS + 2500) * 1000);
+  int asked = real_count(&guest, HV_EVENT_REQUEST);
   assert_refused(&holder, &guest, HV_DENIED, HV_CAUSE_DENIED, "denied");
+  assert_int_equal(real_count(&guest, HV_EVENT_REQUEST), asked); /* in the handshake: it is asked nothing */
   real_stop(&guest);
   real_stop(&holder);
   hv_mem_free((void *)list.data);
@@ -185,8 +269,13 @@ static void denied_peer_loses_its_streams_and_calls(void **unused) {
 
 int main(void) {
   static const struct CMUnitTest tests[] = {
-      cmocka_unit_test(members_call_each_other_and_a_stranger_is_refused), cmocka_unit_test(member_says_nothing_to_a_stranger),
-      cmocka_unit_test(stranger_with_a_copied_statement_is_refused),       cmocka_unit_test(invitation_ends_on_an_open_connection),
+      cmocka_unit_test(members_call_each_other_and_a_stranger_is_refused),
+      cmocka_unit_test(member_says_nothing_to_a_stranger),
+      cmocka_unit_test(stranger_with_a_copied_statement_is_refused),
+      cmocka_unit_test(stranger_gets_no_frame_of_http2),
+      cmocka_unit_test(ended_and_denied_callers_pass_the_handshake),
+      cmocka_unit_test(older_tls_gets_an_alert),
+      cmocka_unit_test(invitation_ends_on_an_open_connection),
       cmocka_unit_test(denied_peer_loses_its_streams_and_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

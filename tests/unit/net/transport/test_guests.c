@@ -173,10 +173,61 @@ static void networks_take_turns_and_their_newest_go_first(void **state) {
   room_close(&r);
 }
 
+/* Writes a ClientHello of `size` bytes after its record's header: these extensions, and one that fills the rest. */
+static void hello_with(uint8_t *out, size_t size, const uint8_t *extensions, size_t n) {
+  static const uint8_t before[] = {0, 0, 2, 0x13, 1, 1, 0}; /* no session, one cipher, no compression */
+  uint8_t *at = out + 5 + 4 + 34;
+  size_t left = size - 4 - 34 - sizeof before - 2;
+  memset(out + 5, 0, size);
+  out[5] = 1;
+  memcpy(at, before, sizeof before);
+  at += sizeof before;
+  at[0] = (uint8_t)(left >> 8), at[1] = (uint8_t)left;
+  if (n)
+    memcpy(at + 2, extensions, n);
+  at += 2 + n;
+  at[0] = 0xfa, at[1] = 0xfa, at[3] = (uint8_t)(left - n - 4);
+}
+
+static void older_tls_is_refused(void **state) {
+  (void)state;
+  enum { SIZE = 100 };
+  static const struct {
+    uint8_t extensions[16];
+    size_t n;
+    long wants;
+  } cases[] = {{{0, 43, 0, 3, 2, 3, 4}, 7, 0},
+               {{0, 43, 0, 7, 6, 0x5a, 0x5a, 3, 4, 3, 3}, 11, 0}, /* among others */
+               {{0, 0, 0, 1, 9, 0, 43, 0, 3, 2, 3, 4}, 12, 0},
+               {{0, 43, 0, 5, 4, 3, 3, 3, 2}, 9, HV_GUEST_OLD_TLS},
+               {{0, 43, 0, 1, 0}, 5, HV_GUEST_OLD_TLS},
+               {{0, 43, 0, 0}, 4, HV_GUEST_OLD_TLS},
+               {{0, 43, 0, 3, 4, 3, 4}, 7, HV_GUEST_OLD_TLS}, /* a list that does not end in its extension */
+               {{0, 0, 0, 0}, 4, HV_GUEST_OLD_TLS},
+               {{0}, 0, HV_GUEST_OLD_TLS},
+               {{0, 43, 0xff, 0xff}, 4, HV_GUEST_STRANGE}};
+  uint8_t bytes[5 + SIZE] = {0x16, 3, 1, 0, SIZE};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    hello_with(bytes, SIZE, cases[i].extensions, cases[i].n);
+    assert_int_equal(hv_guest_reads(bytes, sizeof bytes, 0), cases[i].wants);
+  }
+  for (size_t i = 5 + 38; i < sizeof bytes; i++) /* lengths that lie end the reading */
+    for (int value = 0; value < 256; value++) {
+      hello_with(bytes, SIZE, cases[0].extensions, cases[0].n);
+      bytes[i] = (uint8_t)value;
+      long reads = hv_guest_reads(bytes, sizeof bytes, 0);
+      assert_true(reads <= 0 && reads >= HV_GUEST_OLD_TLS);
+    }
+  hello_with(bytes, SIZE, NULL, 0); /* TLS 1.2 without extensions */
+  bytes[4] = 4 + 34 + 7;
+  assert_int_equal(hv_guest_reads(bytes, 5 + bytes[4], 0), HV_GUEST_OLD_TLS);
+}
+
 static void unserved_protocols_are_refused(void **state) {
   (void)state;
   static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
   uint8_t bytes[HV_GUEST_FIRST_MAX] = {0x16, 3, 1, 0, 100, 1};
+  hello_with(bytes, 100, (uint8_t[]){0, 43, 0, 3, 2, 3, 4}, 7);
   for (int byte = 0; byte < 256; byte++) {
     uint8_t first = (uint8_t)byte;
     assert_true((hv_guest_reads(&first, 1, 0) > 0) == (byte == 0x16));
@@ -203,6 +254,7 @@ static void unserved_protocols_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(networks_are_told_apart),
+      cmocka_unit_test(older_tls_is_refused),
       cmocka_unit_test(the_oldest_newcomer_of_a_full_network_goes),
       cmocka_unit_test(the_largest_network_makes_room_for_a_newcomer),
       cmocka_unit_test(known_peers_give_way_to_smaller_networks_only),
