@@ -5,6 +5,7 @@ Pure: bytes of a parameter in, tables out. tests/py/project/test_settings.py mea
 
 from __future__ import annotations
 
+import argparse
 import math
 import pathlib
 import re
@@ -169,14 +170,47 @@ def choices() -> str:
     return table(["parameters", "slowest line", "mode", *seconds_of], rows)
 
 
+def program(it: Settings, target: str = "TARGET") -> str:
+    options = {"target_batch_size": target, **it.options}
+    words = "".join(f"    {name}={value},\n" for name, value in options.items())
+    return f"strategy = hivemind_c.HivemindStrategy(\n{words})"
+
+
+SHOWN = ("10 million", 100), ("100 million", 20), ("1 billion", 20)  #: one strategy of each kind that the page shows
+
+
 def strategies() -> str:
     parts = []
-    for size, speed, it in all_chosen():
-        options = {"target_batch_size": "TARGET", **it.options}
-        words = "".join(f"    {name}={value},\n" for name, value in options.items())
-        made = f"```python\nstrategy = hivemind_c.HivemindStrategy(\n{words})\n```"
-        parts.append(f"### {size} parameters, {speed:,} Mbit/s\n\n{made}")
+    for size, speed in SHOWN:
+        made = program(choose(CHOSEN[size], speed))
+        parts.append(f"### {size} parameters, {speed:,} Mbit/s\n\n```python\n{made}\n```")
     return "\n\n".join(parts)
+
+
+def memory_of(it: Settings) -> Mode:
+    """The row of the table of memory for these settings."""
+    if "use_local_updates" in it.options:
+        return MODES[5]
+    return MODES[3] if "delay_grad_averaging" in it.options else MODES[0]
+
+
+def answer(parameters: float, mbit: float, batch_s: float, batch: int) -> str:
+    """The strategy for a model, its slowest line, and the time of a batch; with seconds, bytes and memory."""
+    it, mode = choose(parameters, mbit), memory_of(choose(parameters, mbit))
+    batches = math.ceil(it.step_s / batch_s)
+    gb = [s * mbit * 1e6 * USED / 8 / 1e9 for s in (it.gradients_s, it.state_s)]
+    each = f"{number(it.gradients_s)} s and {number(gb[0])} GB" if it.gradients_s else "none"
+    return "\n".join(
+        [
+            program(it, str(batches * batch)),
+            f"# mode: {it.mode}; an average of gradients: {each}; "
+            f"of parameters: {number(it.state_s)} s and {number(gb[1])} GB",
+            f"# a step should take {number(it.step_s)} s at least: {batches} batches of one peer; "
+            "with N peers, N times that target",
+            f"# memory of a peer: {number(mode.gpu * parameters / 1e9)} GB on the GPU, "
+            f"{number((mode.host + mode.snapshot) * parameters / 1e9)} GB of main memory",
+        ]
+    )
 
 
 def largest() -> str:
@@ -210,5 +244,24 @@ def filled(page: str) -> str:
     return page
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Prints the strategy for a model and a line. Without options: makes the tables of the page anew."
+    )
+    parser.add_argument("--parameters", type=float, help="of the model, such as 1e8")
+    parser.add_argument("--mbit", type=float, help="the slowest line of the run, in its slower direction")
+    parser.add_argument(
+        "--batch_s", type=float, default=1.0, help="seconds of one batch of one peer (default: %(default)s)"
+    )
+    parser.add_argument("--batch", type=int, default=32, help="samples of a batch (default: %(default)s)")
+    options = parser.parse_args()
+    if options.parameters is None and options.mbit is None:
+        PAGE.write_text(filled(PAGE.read_text()))
+    elif not all(n is not None and 0 < n < 1e15 for n in vars(options).values()):
+        parser.error("give --parameters and --mbit, and numbers above 0")
+    else:
+        print(answer(options.parameters, options.mbit, options.batch_s, options.batch))
+
+
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    main()

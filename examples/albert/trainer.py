@@ -13,7 +13,9 @@ from typing import Optional
 import numpy as np
 import torch
 import transformers
+from tqdm.auto import tqdm
 from transformers import AlbertConfig, AlbertForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling, HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import ProgressCallback
 
 import hivemind_c as hivemind
 from old_flags import translated
@@ -93,17 +95,22 @@ class Shown(torch.optim.lr_scheduler.LambdaLR):
 
 
 class WithSwarm(TrainerCallback):
-    """Tells each epoch of the swarm, and ends with it."""
+    """Tells each epoch of the swarm, and ends with it; a bar of swarm epochs shows how long that takes."""
 
-    def __init__(self, optimizer, epochs):
-        self.optimizer, self.epochs, self.told = optimizer, epochs, -1
+    def __init__(self, optimizer, epochs, has_bar):
+        self.optimizer, self.epochs, self.told, self.has_bar, self.bar = optimizer, epochs, -1, has_bar, None
 
     def on_step_end(self, args, state, control, **kwargs):
         epoch = self.optimizer.local_epoch
         if epoch != self.told:
             self.told = epoch
             loss = self.optimizer.reporter.news(60.0).loss
-            print(f"epoch {epoch}: {self.optimizer.tracker.global_progress.num_peers} peers, loss {loss or float('nan'):.3f}", flush=True)
+            if self.bar is None:  # a peer that joins begins where the swarm is
+                self.bar = tqdm(total=self.epochs, initial=epoch, desc="swarm epochs", disable=not self.has_bar)
+            self.bar.update(epoch - self.bar.n)
+            self.bar.refresh()
+            tqdm.write(f"epoch {epoch}: {self.optimizer.tracker.global_progress.num_peers} peers, loss {loss or float('nan'):.3f}")
+            sys.stdout.flush()
         if epoch >= self.epochs:
             control.should_training_stop = True  # or --max_steps has said so already
 
@@ -171,9 +178,12 @@ def main(defaults=None):
     if not swarm.client_mode:
         print("INITIAL_PEERS=" + ",".join(dht.get_visible_maddrs()), flush=True)
     args.max_grad_norm, args.dataloader_drop_last, args.save_strategy = 0.0, True, "no"  # the swarm clips; the monitor saves
-    args.max_steps = args.max_steps if args.max_steps > 0 else 1 << 40
+    by_epochs = args.max_steps <= 0  # then the swarm's epochs end it
+    args.max_steps = 1 << 40 if by_epochs else args.max_steps
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-    peer = Peer(model, args, train_dataset=Blocks(swarm.folder), data_collator=collator, optimizers=(optimizer, Shown(optimizer)), callbacks=[WithSwarm(optimizer, swarm.swarm_epochs)])
+    peer = Peer(model, args, train_dataset=Blocks(swarm.folder), data_collator=collator, optimizers=(optimizer, Shown(optimizer)), callbacks=[WithSwarm(optimizer, swarm.swarm_epochs, by_epochs and not args.disable_tqdm)])
+    if by_epochs:
+        peer.remove_callback(ProgressCallback)  # it would show the hours of 2^40 batches
     peer.optimizer_of_swarm = optimizer
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a preempted machine says goodbye
     try:

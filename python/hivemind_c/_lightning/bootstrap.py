@@ -55,8 +55,8 @@ def join_line(addresses: Sequence[str], command: Optional[Sequence[str]] = None,
     """The line to paste into a shell elsewhere (in a notebook: into a cell) to run this program as another peer of the
     swarm.
 
-    The line names no checkpoint. HIVEMIND_COMMAND is what people call the program, where something else started it. invitation is "INVITE=..." in a
-    closed swarm."""
+    The line names no checkpoint. HIVEMIND_COMMAND is what people call the program, where something else started it.
+    invitation is "INVITE=..." in a closed swarm."""
     peers = ",".join(addresses)
     words = f"{invitation} INITIAL_PEERS={shlex.quote(peers)}".strip()
     if command is None and (called := os.environ.get("HIVEMIND_COMMAND")):

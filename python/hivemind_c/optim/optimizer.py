@@ -48,7 +48,7 @@ class Optimizer(TorchInterface, MetricReports):
         scheduler: A scheduler of torch, or a function that makes one of the optimizer. It steps once per swarm epoch.
         matchmaking_time: Seconds before the end of a swarm epoch at which this peer begins to look for a group.
         averaging_timeout: Longest time in seconds for the averages of a swarm epoch, the search for a group included.
-        allreduce_timeout: Longest time in seconds for a round, without the search. None: what the search leaves of averaging_timeout.
+        allreduce_timeout: Longest time in seconds for a round. None: what the search leaves of averaging_timeout.
         next_chunk_timeout: Seconds that a member may stall a round. None: matchmaking_time, 5 or more.
         load_state_timeout: Longest time in seconds to download the state of the swarm.
         reuse_grad_buffers: Add gradients up in .grad, so call no zero_grad(). It saves the memory of one gradient.

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Iterator, Tuple
+from typing import Any, Dict, Iterator
 
 logger = logging.getLogger("hivemind_c.optim")
-#: the attribute of a scheduler with its last step, and what its learning rate does after that
+#: the option with a scheduler's last step, as its state names it, and what the learning rate does after that step
 ENDS = {
-    "CosineAnnealingLR": ("T_max", "the learning rate rises again"),
-    "OneCycleLR": ("total_steps", "the learning rate stays at its end"),
-    "PolynomialLR": ("total_iters", "the learning rate stays at its end"),
+    "T_max": "the learning rate of CosineAnnealingLR rises again",
+    "total_steps": "the learning rate of OneCycleLR stays at its end",
 }
 DEEPEST = 4  #: schedulers inside schedulers
 
 
-def parts(scheduler: Any, deep: int = DEEPEST) -> Iterator[Any]:
-    """Gives a scheduler, or those that it chains.
+def states(state: Dict[str, Any], deep: int = DEEPEST) -> Iterator[Dict[str, Any]]:
+    """Gives the state of a scheduler, or those of the schedulers that it chains.
 
     Args:
-        scheduler: A scheduler of torch, or several as one.
+        state: The result of its state_dict().
         deep: Levels that are looked into.
     """
-    inner = getattr(scheduler, "schedulers", None) or getattr(scheduler, "_schedulers", None)
+    inner = state.get("_schedulers")
     if isinstance(inner, (list, tuple)) and deep:
         for one in inner:
-            yield from parts(one, deep - 1)
+            yield from states(one, deep - 1)
     else:
-        yield scheduler
+        yield state
 
 
 class SchedulerEnd:
@@ -42,21 +41,19 @@ class SchedulerEnd:
         Args:
             scheduler: The scheduler.
         """
-        if self._said:
+        if self._said or not hasattr(scheduler, "state_dict"):
             return
-        for one in parts(scheduler):
-            name = type(one).__name__
-            option, effect = ENDS.get(name, ("", ""))
-            last: Tuple[Any, Any] = getattr(one, option, None), getattr(one, "last_epoch", None)
-            if all(isinstance(value, int) for value in last) and last[1] > last[0]:
-                self._said = True
-                logger.warning(
-                    "%s has passed its %s=%d, so %s: a scheduler steps once in each swarm epoch, so give %s the samples "
-                    "that all peers will train on, divided by target_batch_size",
-                    name,
-                    option,
-                    last[0],
-                    effect,
-                    option,
-                )
-                return
+        for state in states(scheduler.state_dict()):
+            for option, effect in ENDS.items():
+                end, last = state.get(option), state.get("last_epoch")
+                if isinstance(end, int) and isinstance(last, int) and last > end:
+                    self._said = True
+                    logger.warning(
+                        "a scheduler has passed its %s=%d, so %s: it steps once in each swarm epoch, so give %s the "
+                        "samples that all peers will train on, divided by target_batch_size",
+                        option,
+                        end,
+                        effect,
+                        option,
+                    )
+                    return

@@ -226,11 +226,12 @@ def test_the_command_line_of_the_peers_example_runs(data, dht, tmp_path, hook):
     peers = [*first.get_visible_maddrs(), dht(first.get_visible_maddrs()).get_visible_maddrs()[0]]
     old = f"--experiment_prefix albert-old --seed 42 --logging_first_step --logging_steps 100 --output_dir {tmp_path} --overwrite_output_dir --logging_dir ./logs".split()
     more = f"--dataset_path {data} --config_path tiny --averaging_expiration 3 --batch_size_lead 8 --bandwidth 1e6 --statistics_expiration 600 --total_steps 2 --warmup_steps 1".split()
-    small = "--use_cpu --target_batch_size 16 --dht_listen_on /ip4/127.0.0.1/tcp/0 --report_to none --disable_tqdm true".split()
+    small = "--use_cpu --target_batch_size 16 --dht_listen_on /ip4/127.0.0.1/tcp/0 --report_to none".split()
     command = [sys.executable, *hook, ALBERT / "run_trainer.py", *old, "--initial_peers", *peers, *more, *small]
     done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "Collaboration accumulated" in done.stderr  # the peers' "sanity check" is seen without any setting
+    assert "swarm epochs: 100%" in done.stderr and "1099511627776" not in done.stderr  # 2^40 batches, of which nobody asked
     assert "epoch 1: 1 peers, loss" in done.stdout and "no effect of --statistics_expiration" in done.stderr and "no effect of --logging_dir" in done.stderr
 
 

@@ -142,6 +142,25 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert float(re.search(r"'accuracy': ([0-9.]+)", shown)[1]) > 0.9
 
 
+@pytest.mark.parametrize("place", ["hivemind_c-1-x.whl", "input/my-set/hivemind_c-1-x.whl", None])
+def test_notebook_finds_its_wheel_on_colab_and_kaggle(place, tmp_path, monkeypatch):
+    notebook = nbformat.read(ROOT / "examples/quickstart.ipynb", as_version=4)
+    (source,) = [cell.source for cell in notebook.cells if "find_spec" in cell.source]
+    assert "%pip install -q lightning {wheels[0]}" in source and '"/kaggle/input/**' in source
+    source = source.replace("%pip install -q lightning {wheels[0]}", "pass").replace("/kaggle", str(tmp_path))
+    source = source.replace('find_spec("hivemind_c")', 'find_spec("not_installed_here")')
+    monkeypatch.chdir(tmp_path)
+    seen = {}
+    if place is None:
+        with pytest.raises(AssertionError, match="`make wheel` makes"):
+            exec(source, seen)
+        return
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).touch()
+    exec(source, seen)
+    assert [os.path.relpath(wheel, tmp_path) for wheel in seen["wheels"]] == [place]
+
+
 def test_the_notebook_is_the_quickstart():
     program = (ROOT / "examples/quickstart.py").read_text()
     for cell in nbformat.read(ROOT / "examples/quickstart.ipynb", as_version=4).cells:

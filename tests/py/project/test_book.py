@@ -1,5 +1,6 @@
 """The book: built without a warning, no dead link; its tables are the code's (test_docs.py runs what it shows)."""
 
+import html
 import inspect
 import os
 import pathlib
@@ -196,6 +197,41 @@ def test_front_page_pictures_are_short_and_show_a_swarm():
     assert 8 <= len(lines) <= 14 and "all&#160;of&#160;it&#160;worked" in demo
     count, target = re.search(r"swarm=(\d+)/(\d+)&#160;samples", quickstart).groups()
     assert 0 < int(count) < int(target) and "peers=3" in quickstart
+
+
+FACTOR = 2  #: between a time on a picture and on its page
+UNITS = {"seconds": 1, "minutes": 60}
+NUMBERS = "no", "one", "two", "three", "four", "five"
+
+
+def apart(shown, said):
+    """True if a time is not within the factor of the times that a page says."""
+    return not min(said) / FACTOR <= shown <= max(said) * FACTOR
+
+
+def seconds_of(picture):
+    """The last time of a terminal's picture."""
+    text = html.unescape(re.sub(r"<[^>]+>", " ", picture)).replace("\xa0", " ")
+    return max(float(found) for found in re.findall(r"(\d+\.\d\d) s\b", text))
+
+
+# A picture that was taken on a busy machine frightens: a joiner that trains a minute later, where it takes seconds.
+def test_demo_picture_takes_as_long_as_its_page_says():
+    first, last, unit = re.search(r"make demo +# (\d+) to (\d+) (\w+)", (ROOT / "README.md").read_text()).groups()
+    shown = seconds_of((ROOT / "docs/pictures/demo.svg").read_text())
+    assert not apart(shown, [int(n) * UNITS[unit] for n in (first, last)]), shown
+
+
+def test_picture_behind_nats_takes_as_long_as_its_page_says():
+    said = re.search(r"`make demo-nat` in a clone .* in (\w+) minutes", (ROOT / "docs/howto/run-a-hub.md").read_text())
+    shown = seconds_of((ROOT / "docs/pictures/demo-nat.svg").read_text())
+    assert not apart(shown, [60 * NUMBERS.index(said[1])]), shown
+
+
+def test_time_of_a_picture_is_its_last():
+    picture = "<text>&#160;0.00&#160;s</text><text>143.86 s</text><text>21.5 MB</text>"
+    assert seconds_of(picture) == 143.86
+    assert apart(143.86, [20, 40]) and apart(9.9, [20, 40]) and not apart(79, [20, 40]) and not apart(10, [20, 40])
 
 
 def described(made):

@@ -115,6 +115,7 @@ PYTHON = {
         "assert trainer.global_step == 40 and place['announce_maddrs'] == '/ip4/127.0.0.1/tcp/31337'",
     ),
     "docs/howto/questions.md": ("", "assert strategy._target == 4096"),
+    "docs/howto/vpn.md": ("", "assert strategy._target == 4096"),
     "docs/tutorial/own-model.md": (
         "import lightning as L\nclass Short(L.Trainer):\n    def __init__(self, **options):\n        super().__init__(**options, max_steps=40)\nL.Trainer = Short",
         "assert trainer.global_step == 0 and trainer.strategy.optimizer is None or trainer.strategy.global_epoch == 0",

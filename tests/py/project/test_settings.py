@@ -165,3 +165,20 @@ def test_largest_models_are_those_of_the_strategys_defaults():
     defaults = inspect.signature(hivemind_c.HivemindStrategy).parameters
     assert defaults["averaging_timeout"].default == settings.DEFAULT_TIMEOUT
     assert defaults["matchmaking_time"].default == settings.DEFAULT_MATCHMAKING
+
+
+def test_command_prints_the_strategy_of_the_tables():
+    words = "--parameters 3e8 --mbit 50 --batch_s 0.4 --batch 32".split()
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/settings.py", *words], capture_output=True, text=True, env=ENV
+    )
+    assert done.returncode == 0, done.stderr
+    chosen, seen = settings.choose(3e8, 50), {}
+    exec("import hivemind_c\n" + done.stdout, seen)
+    batches = -(-chosen.step_s // 0.4)
+    assert seen["strategy"]._target == 32 * batches
+    assert f"averaging_timeout={chosen.options['averaging_timeout']}," in done.stdout
+    for figure in (chosen.mode, settings.number(chosen.state_s) + " s", settings.number(chosen.step_s) + " s"):
+        assert figure in done.stdout
+    short = subprocess.run([sys.executable, ROOT / "scripts/settings.py", "--mbit", "5"], capture_output=True, env=ENV)
+    assert short.returncode == 2
