@@ -1,4 +1,4 @@
-"""Where the ranks of a peer interrupt a validation: all of them before the same batch. docs/design/several-gpus.md.
+"""Where ranks of a peer interrupt a validation: before the same batch. docs/design/several-gpus-nccl.md.
 
 Thread: that of the training, in each rank.
 """

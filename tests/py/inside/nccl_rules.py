@@ -3,7 +3,7 @@
 A collective is queued behind the kernels of its device, and runs once those have ended.
 - is_completed() does not block. It is also true if the collective has failed.
 - wait() returns at once: the caller's stream follows the collective. If that has failed, wait() raises its error.
-- wait(timeout) blocks. The timeout counts from the enqueue. When it is over, the error is kept, and the communicator is
+- wait(timeout) blocks. The timeout counts from the enqueue. When it is over, the error is kept and the communicator is
   aborted: each later collective fails.
 """
 

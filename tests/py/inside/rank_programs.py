@@ -59,6 +59,30 @@ class Exact(torch.nn.Module):
         return self.line(self.norm(x)).sum(1)
 
 
+class Endless(torch.utils.data.IterableDataset):
+    """Samples without a length, each rank's own part of them."""
+
+    def __init__(self, rank, devices):
+        self._rank, self._devices = rank, devices
+
+    def __iter__(self):
+        return ((sample,) for sample in whole_numbers()[self._rank :: self._devices])
+
+
+class Together(torch.nn.Module):
+    """Subtracts the mean of the ranks' batches, as SyncBatchNorm does, which torch has for GPUs alone."""
+
+    def __init__(self, devices):
+        super().__init__()
+        self._devices = devices
+
+    def forward(self, x):
+        mean = x.mean(0)
+        if self._devices > 1:
+            mean = torch.distributed.nn.functional.all_reduce(mean) / self._devices
+        return x - mean / 2
+
+
 def module_of(pl, net, optimizer, watch):
     class Module(pl.LightningModule):
         def __init__(self):
@@ -192,7 +216,7 @@ def train(
         return loss
 
     torch.manual_seed(seed)
-    net = Exact(norm, FEATURES + (rank if model_of_rank else 0), frozen)
+    net = Exact(norm is True, FEATURES + (rank if model_of_rank else 0), frozen)
     module = module_of(pl, net, globals()[optimizer], step)
     if slow_validation is not None:
         module.slow_validation = slow_validation
@@ -226,6 +250,10 @@ def train(
     sampler = None  # Lightning's, which shuffles
     if devices > 1 and not random and loader is None:
         sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
+    if norm == "together":
+        net.norm = Together(devices)
+    if loader == "endless":
+        data = Endless(rank, devices)
     load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler, num_workers=workers)
     given = dict(accelerator=ON, devices=devices, max_epochs=passes, num_sanity_val_steps=0, **(trainer or {}))
     if loader == "uneven":
@@ -256,7 +284,7 @@ def train(
         before.fit(module_of(pl, Exact(), sgd, lambda module, x, index: module.net(x).mean()), load)
         say(event="before", rank=rank, devices=before.num_devices)
     runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
-    validation = torch.utils.data.DataLoader(data, validation_batch) if slow_validation is not None or norm else None
+    validation = torch.utils.data.DataLoader(data, validation_batch) if slow_validation is not None or norm is True else None
     try:
         runs.fit(module, load, validation, ckpt_path=resume)
     finally:

@@ -131,6 +131,23 @@ def test_frozen_parameters_are_broadcast_after_a_change(peer, optimizer):
     assert 8 * WIDE <= two[1]["moved"] < 8 * WIDE + 20_000, two[1]["moved"]
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+def test_two_ranks_train_as_one_device_in_each_precision(peer, precision):
+    options = dict(trainer=dict(precision=precision))
+    assert_equal(alone(peer, **options), peer(2, **options).results())
+
+
+def test_collectives_of_the_model_meet_at_the_same_batch(peer):
+    options = dict(norm="together", passes=4)
+    assert_equal(alone(peer, **options), peer(2, **options).results())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_ranks_train_as_one_device_on_data_without_a_length(peer, workers):
+    options = dict(loader="endless", workers=workers)
+    assert_equal(alone(peer, **options), peer(2, **options).results())
+
+
 def test_rate_follows_a_plateau_of_the_validation(peer):
     options = dict(optimizer="plateau", slow_validation=0.0)
     two = peer(2, **options).results()

@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from test_ranks_exact import STRATEGIES
+
 STEADY = dict(passes=1000, step_s=0.03, target=256)
 
 
@@ -93,6 +95,18 @@ def test_other_ranks_have_no_dht_and_the_same_estimate(peer):
     assert first["dht"] is None and "rank 1 has no DHT" in second["dht"]
     assert first["steps"] == second["steps"] == 4, "64 samples of both ranks are a step"
     running.results()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_two_peers_with_ranks_train_together(peer, name):
+    options = dict(strategy=STRATEGIES[name], optimizer="sgd", **STEADY)
+    first = peer(2, epochs=12, **options)
+    other = peer(2, epochs=12, peers=first.maddrs, **options)
+    for ends in (first.results(), other.results()):
+        assert len({rank["parameters"] for rank in ends}) == 1
+        assert [rank["epoch"] for rank in ends] == [ends[0]["epoch"]] * 2 and ends[0]["epoch"] >= 12
+    records = [record for one in (first, other) for record in one.ranks[0].said("end")["records"]]
+    assert any(record["members"] == 2 for record in records), records
 
 
 def test_delayed_steps_reach_all_ranks(peer):
