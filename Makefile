@@ -2,7 +2,8 @@
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
 #   make demo-nat  four trainers behind four NATs and a hub, in network namespaces (as root); one is killed
 #   make quickstart  a first swarm, or (with the INITIAL_PEERS that another's prints) another peer of it
-#   make test    C, C under sanitizers, Python: about 20 minutes on two cores
+#   make test    C, C under sanitizers, Python: about 45 minutes on two cores
+#   make times   tests/times.txt anew, of the newest make test: where a part may take longer
 #   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/explanation/how-it-is-tested.md
 #   make check   the C tests alone
 #   make build   the extension, in place (python/_hivemind_c.abi3.so) with its libraries for PowerSGD and GPUs (python/hivemind_c/*.so)
@@ -40,8 +41,11 @@ quickstart: build
 # Tests wait more than they compute: for other processes, and for the seconds of rules. So there are two for each processor.
 WORKERS ?= $(shell expr 2 '*' $(JOBS))
 test: build browser
-	@$(CSRC) -j$(WORKERS) check bench asan ASAN_KINDS="unit contract fuzz"
-	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
+	@$(PY) scripts/times.py run C -- $(CSRC) -j$(WORKERS) check bench asan ASAN_KINDS="unit contract fuzz"
+	@HIVEMIND_TIMES=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
+# The newest run of make test becomes the table that its parts are held against.
+times:
+	@$(PY) scripts/times.py accept
 
 check: deps
 	@$(CSRC) check
@@ -141,4 +145,4 @@ clean:
 	@rm -rf build dist *.egg-info python/*.egg-info python/*.so python/*/*.so
 	@find python tests examples -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: demo demo-nat quickstart test check test-long grpc test-grpc $(PARTS:%=long-%) partition siege churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean
+.PHONY: demo demo-nat quickstart test times check test-long grpc test-grpc $(PARTS:%=long-%) partition siege churn soak pythons versions gpu book pages pictures deps venv browser build wheel wheel-test sdist asan tsan fuzz bench fmt clean

@@ -2,8 +2,8 @@
 
     python fork_server.py SOCKET MODULE...
 
-A message is a JSON object, {"source", "arguments", "environment", "folder"}, with the program's standard files. The answer
-is the number of its process. Its parent is the process that asked, which is a subreaper meanwhile.
+A message is a JSON object, {"source", "arguments", "environment", "folder"}, with the program's standard files. The
+answer is the number of its process. Its parent is the process that asked, which is a subreaper meanwhile.
 """
 
 import faulthandler

@@ -65,7 +65,7 @@ class Forked:
         source: Its program.
         arguments: Of sys.argv.
         environment: Its variables.
-        modules: What it imports.
+        modules: TORCH or LIGHTNING.
     """
 
     def __init__(self, source, arguments, environment, modules):
