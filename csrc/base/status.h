@@ -105,7 +105,8 @@ const char *hv_cause_name(hv_cause cause);
 hv_cause hv_cause_of(hv_status status);
 
 /* Makes text safe to show, in place: each byte that is no UTF-8, or of a control character (C0, DEL, C1), becomes '?'. It may have
- * come from a peer, or been cut inside a character. A swarm key or an invitation in it is cut. hv_fail and the log do it for all that they show. */
+ * come from a peer, or been cut inside a character. A swarm key or an invitation in it is cut. hv_fail and the log do it for all
+ * that they show. */
 void hv_text_clean(char *text);
 
 /* Writes the sentence into err (borrowed, may be NULL) and returns status: `return hv_fail(err, HV_X, "...");`

@@ -282,14 +282,15 @@ static PyObject *node_check_admission(PyObject *object, PyObject *ignored) {
 /* ---- the results of its futures ---- */
 
 static PyObject *peer_tuple(const hv_hive_peer_info *info) {
-  char text[HV_ADDR_TEXT_MAX];
+  char text[HV_ADDR_TEXT_MAX], member[HV_MEMBERSHIP_TEXT_MAX];
   PyObject *address = Py_None;
   if (info->addr.kind == HV_ADDR_NONE)
     Py_INCREF(address);
   else
     address = PyUnicode_FromString(hv_addr_print(&info->addr, &info->id, text));
-  return Py_BuildValue("(NNNddI)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode),
-                       (double)info->rtt_us / 1e6, (double)info->seen_ago_us / 1e6, info->version);
+  return Py_BuildValue("(NNNddIs)", bind_peer_text(&info->id), address, PyBool_FromLong(info->client_mode),
+                       (double)info->rtt_us / 1e6, (double)info->seen_ago_us / 1e6, info->version,
+                       hv_membership_print(&info->member, member));
 }
 
 static PyObject *peers_tuple(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {

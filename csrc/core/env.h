@@ -21,8 +21,9 @@
 
 typedef struct hv_env hv_env;
 typedef struct hv_event hv_event;
-typedef struct hv_spoken hv_spoken;       /* core/peers/spoken.h */
-typedef struct hv_admission hv_admission; /* core/peers/admission.h */
+typedef struct hv_spoken hv_spoken;         /* core/peers/spoken.h */
+typedef struct hv_admission hv_admission;   /* core/peers/admission.h */
+typedef struct hv_membership hv_membership; /* the same */
 
 /* How much this node keeps for a peer. Keys and listening sockets cost nothing, so a peer that only lives is not trusted. */
 typedef enum hv_tier {
@@ -205,6 +206,7 @@ struct hv_event {
   hv_cause cause;   /* cause of a status that is not HV_OK; HV_CAUSE_OTHER: hv_cause_of the status */
   const char *text; /* a sentence with the cause, or "" */
   hv_peer_id peer;
+  const hv_membership *member; /* REQUEST, CALL_DONE: that in this closed swarm which its certificate proves; NULL: none is known */
   const hv_msg *msg;
   hv_payload *payload;
   const hv_addr *addrs;

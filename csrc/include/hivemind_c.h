@@ -138,6 +138,7 @@ typedef struct hv_hive_peer_info {
   uint64_t rtt_us;      /* round trip of the last hello; 0: not known */
   uint64_t seen_ago_us; /* time since its last answer or hello */
   uint32_t version;     /* of the protocol between this peer and that one */
+  hv_membership member; /* that its certificate proves in this closed swarm */
 } hv_hive_peer_info;
 
 /* A future below ends with HV_OK and a result, or with an error and one sentence. If a function returns HV_OK, *out is the caller's

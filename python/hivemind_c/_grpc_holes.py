@@ -10,6 +10,11 @@ from typing import List, NamedTuple, Optional, Tuple
 import _hivemind_c
 
 logger = logging.getLogger("hivemind_c.net")
+#: what CVE-2023-44487 costs a peer of an open swarm, by measurements with 1.51.1 (docs/design/defences.md)
+RESETS = (
+    "one connection that resets its calls can take 700 MB and delay other calls for 6 s; "
+    "in a closed swarm a member alone can do that"
+)
 AS_OF = "2026-11-26"
 WITHOUT = "1.66.2"  #: the first version without a hole of the table
 
@@ -27,7 +32,11 @@ TABLE = (
     Hole("CVE-2023-32732", ("1.53.0",), "a peer ends its own connection"),
     Hole("CVE-2023-4785", ("1.53.2", "1.54.3", "1.55.2", "1.56.2"), "none: hivemind_c accepts connections itself"),
     Hole("CVE-2023-33953", ("1.53.2", "1.54.3", "1.55.2", "1.56.2"), "headers cost memory and time before their limit"),
-    Hole("CVE-2023-44487", ("1.56.3", "1.57.1", "1.58.2", "1.59.2"), "calls that are begun and reset cost time"),
+    Hole(
+        "CVE-2023-44487",
+        ("1.56.3", "1.57.1", "1.58.2", "1.59.2"),
+        "calls that are begun and reset cost time and memory (RESETS)",
+    ),
     Hole(
         "CVE-2024-7246",
         ("1.58.3", "1.59.5", "1.60.2", "1.61.3", "1.62.3", "1.63.2", "1.64.3", "1.65.4"),
@@ -88,12 +97,14 @@ def details(core: str = _hivemind_c.GRPC_CORE_VERSION) -> List[str]:
 
 def sentence(core: str = _hivemind_c.GRPC_CORE_VERSION) -> str:
     """Returns one sentence: how many known holes this core has, and the remedy."""
-    count = len(open_holes(core))
-    if not count:
+    holes = open_holes(core)
+    if not holes:
         return f"{named(core)} has no hole that was known on {AS_OF}"
+    resets = f"; {RESETS}" if any(hole.name == "CVE-2023-44487" for hole in holes) else ""
     return (
-        f"{named(core)} has {count} known hole{'s' if count > 1 else ''}, so a stranger can cost this peer time and "
-        f"memory: run `make grpc` in the clone, or install what `make wheel` makes, which brings a current gRPC"
+        f"{named(core)} has {len(holes)} known hole{'s' if len(holes) > 1 else ''}, so a stranger can cost this peer "
+        f"time and memory{resets}: run `make grpc` in the clone, or install what `make wheel` makes, which brings a "
+        "current gRPC"
     )
 
 

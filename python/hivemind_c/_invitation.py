@@ -13,6 +13,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
 import _hivemind_c
 from _hivemind_c import HivemindOSError, HivemindPermissionError, HivemindValueError
 
+from hivemind_c import _variables
+
 KEY_VARIABLE, INVITE_VARIABLE = "HIVEMIND_SWARM_KEY", "INVITE"
 #: text with a key or an invitation in it, or a part of one, and no path: no error shows it
 SECRET = re.compile(r"""^[\s"']*(hv[ki]\d|[\w-]{40,}[\s"']*$)|hv[ki]\d[\w-]{8,}""")
@@ -175,19 +177,30 @@ def write_denials(path: str, denials: bytes) -> None:
 
 
 def credentials(
-    swarm_key: SecretOrPath, invitation: SecretOrPath, environment: Optional[Mapping[str, str]] = None
+    swarm_key: SecretOrPath,
+    invitation: SecretOrPath,
+    closed: bool = False,
+    environment: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, Any]:
     """Returns the options swarm_key and invite of a node, each a Secret or None, after a check of both.
 
     Args:
         swarm_key: The option swarm_key: a path, a text, a Secret or None.
         invitation: The option invite: a text, a path, a Secret or None.
+        closed: It is an error if both are None.
         environment: The variables that count where an option is None. None: those of this process.
     """
     environment = os.environ if environment is None else environment
     key = read(swarm_key, "swarm_key", KEY_VARIABLE, environment)
     guest = read(invitation, "invite", INVITE_VARIABLE, environment)
     _hivemind_c.membership_of(key and key.reveal(), guest and guest.reveal())
+    _variables.warn(environment)
+    if closed and key is None and guest is None:
+        others = " ".join(f"({_variables.sentence(name)})" for name in _variables.unknown(environment))
+        raise HivemindValueError(
+            "cannot start a node: it has neither a swarm key nor an invitation, and is to be in a closed swarm; set "
+            f"{INVITE_VARIABLE} or {KEY_VARIABLE}, or give invite= or swarm_key= {others}".rstrip()
+        )
     return {"swarm_key": key, "invite": guest}
 
 
@@ -220,30 +233,33 @@ def read(given: SecretOrPath, option: str, variable: str, environment: Mapping[s
     return Secret(_of_file(path, source), path)
 
 
-def kept(swarm_key: SecretOrPath, invitation: SecretOrPath) -> Dict[str, Any]:
-    """Returns the options swarm_key and invite for a node that starts later, after a check of both.
+def kept(swarm_key: SecretOrPath, invitation: SecretOrPath, closed: bool = False) -> Dict[str, Any]:
+    """Returns the options swarm_key, invite and closed for a node that starts later, after a check of them.
 
     An option that is None stays None, so that the node reads the variable again.
 
     Args:
         swarm_key: The option swarm_key.
         invitation: The option invite.
+        closed: The option closed.
     """
-    found = credentials(swarm_key, invitation)
+    found = credentials(swarm_key, invitation, closed)
     return {
         "swarm_key": None if swarm_key is None else found["swarm_key"],
         "invite": None if invitation is None else found["invite"],
+        "closed": closed,
     }
 
 
-def of_command(swarm_key: Optional[str], invitation: Optional[str]) -> Dict[str, Any]:
-    """Returns the options swarm_key and invite of a node, from the options of a command, which are paths.
+def of_command(swarm_key: Optional[str], invitation: Optional[str], closed: bool = False) -> Dict[str, Any]:
+    """Returns the options swarm_key, invite and closed of a node, from the options of a command, which are paths.
 
     Args:
         swarm_key: The option --swarm_key.
         invitation: The option --invite.
+        closed: The option --closed.
     """
-    return kept(path_only(swarm_key, KEY_VARIABLE), path_only(invitation, INVITE_VARIABLE))
+    return kept(path_only(swarm_key, KEY_VARIABLE), path_only(invitation, INVITE_VARIABLE), closed)
 
 
 def path_only(given: Optional[str], variable: str) -> Optional[str]:

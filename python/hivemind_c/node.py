@@ -25,6 +25,7 @@ class Peer(NamedTuple):
     rtt: float  #: seconds there and back, when last asked
     seen_ago: float  #: seconds since it was last heard
     version: int = 1  #: version of the protocol that this node and the peer use
+    membership: str = ""  #: as its certificate proves: "inv-3f9a... lab-3", or "holder"; empty: the swarm is open
 
 
 class Port(NamedTuple):
@@ -56,6 +57,7 @@ class Node:
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
         invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
     """
 
     started_in: Optional[int] = None  #: the process that has started a node; forked from it, another cannot
@@ -78,6 +80,7 @@ class Node:
         open_port: bool = True,
         swarm_key: _invitation.SecretOrPath = None,
         invite: _invitation.SecretOrPath = None,
+        closed: bool = False,
     ):
         self._starting = threading.Lock()
         self._ended = False
@@ -97,7 +100,7 @@ class Node:
             dht=dict(dht),
             keep_file_limit=keep_file_limit,
             open_port=open_port,
-            **_invitation.credentials(swarm_key, invite),
+            **_invitation.credentials(swarm_key, invite, closed),
         )
         if insecure and (self._config["swarm_key"] or self._config["invite"]):
             raise ValueError(

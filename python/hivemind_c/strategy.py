@@ -77,6 +77,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
         invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": all peers write, all but the elected one into subfolders. "elected": only the elected one.
         buffers: "average": average the buffers of the module's state_dict with its parameters. "local": average none.
@@ -118,6 +119,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         open_port: bool = True,
         swarm_key: _invitation.SecretOrPath = None,
         invite: _invitation.SecretOrPath = None,
+        closed: bool = False,
         dht: Optional[DHT] = None,
         checkpoints: str = checkpoint_files.OWN,
         buffers: str = "average",
@@ -163,7 +165,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             client_mode=client_mode,
             open_port=open_port,
             wait_timeout=wait_timeout,
-            **_invitation.kept(swarm_key, invite),
+            **_invitation.kept(swarm_key, invite, closed),
             use_ipfs=use_ipfs,
             use_auto_relay=use_auto_relay,
         )

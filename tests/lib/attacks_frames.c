@@ -27,6 +27,23 @@ static int open_and_reset(attacker *a, h2_client *client, size_t number) {
   return h2_begin(client, number % 2 ? "Call" : "Bulk") && reset(client);
 }
 
+/* The same with headers that HPACK keeps, so that each takes a byte: 29 bytes open a stream and reset it. */
+static int open_small_and_reset(attacker *a, h2_client *client, size_t number) {
+  enum { FIELDS = 7, NEWEST = 62 };
+  hv_buf block;
+  hv_buf_init(&block, &a->key.mem, 4096);
+  if (number == 0)
+    h2_headers_kept(client, "Call", &block);
+  for (uint8_t i = 0; number && i < FIELDS; i++) {
+    uint8_t indexed = (uint8_t)(0x80 | (NEWEST + FIELDS - 1 - i));
+    hv_buf_append(&block, &indexed, 1);
+  }
+  client->stream += 2;
+  int sent = h2_frame(client, H2_HEADERS, H2_END_HEADERS, client->stream, hv_span_of(block.data, block.size)) && reset(client);
+  hv_buf_fini(&block);
+  return sent;
+}
+
 /* Methods that no node has: nobody in the node waits for such a call. */
 static int open_unknown_and_reset(attacker *a, h2_client *client, size_t number) {
   (void)a, (void)number;
@@ -157,6 +174,7 @@ static int any_frame(attacker *a, h2_client *client, size_t number) {
     flood(a, make);                                                                                                                \
   }
 FLOOD(rapid_reset, open_and_reset)
+FLOOD(small_resets, open_small_and_reset)
 FLOOD(unknown_methods, open_unknown_and_reset)
 FLOOD(pings, one_ping)
 FLOOD(settings, one_setting)
@@ -168,8 +186,17 @@ FLOOD(huge_headers, huge_metadata)
 FLOOD(any_frames, any_frame)
 
 const attack attacks_of_frames[] = {
-    {"rapid-reset", rapid_reset},    {"unknown-methods", unknown_methods}, {"pings", pings},
-    {"settings", settings},          {"small-frames", small_frames},       {"continuations", continuations},
-    {"half-headers", half_headers},  {"hpack-bombs", hpack_bombs},         {"padded-numbers", padded_numbers},
-    {"huge-metadata", huge_headers}, {"any-frames", any_frames},           {NULL, NULL},
+    {"rapid-reset", rapid_reset},
+    {"small-resets", small_resets},
+    {"unknown-methods", unknown_methods},
+    {"pings", pings},
+    {"settings", settings},
+    {"small-frames", small_frames},
+    {"continuations", continuations},
+    {"half-headers", half_headers},
+    {"hpack-bombs", hpack_bombs},
+    {"padded-numbers", padded_numbers},
+    {"huge-metadata", huge_headers},
+    {"any-frames", any_frames},
+    {NULL, NULL},
 };

@@ -119,15 +119,19 @@ int h2_preface(h2_client *client, uint32_t window) {
 
 /* ---- calls ---- */
 
-void h2_header(hv_buf *to, const char *name, const char *value) {
-  uint8_t sizes[] = {0, (uint8_t)strlen(name), (uint8_t)strlen(value)};
+static void put_header(hv_buf *to, uint8_t how, const char *name, const char *value) {
+  uint8_t sizes[] = {how, (uint8_t)strlen(name), (uint8_t)strlen(value)};
   hv_buf_append(to, sizes, 2);
   hv_buf_append(to, name, sizes[1]);
   hv_buf_append(to, sizes + 2, 1);
   hv_buf_append(to, value, sizes[2]);
 }
 
-void h2_headers(const h2_client *client, const char *method, hv_buf *to) {
+void h2_header(hv_buf *to, const char *name, const char *value) {
+  put_header(to, 0, name, value);
+}
+
+static void put_headers(const h2_client *client, uint8_t how, const char *method, hv_buf *to) {
   char agent[HV_CLAIM_MAX + 16] = "hv-peer/", path[64];
   hv_trust_claim(&client->me, agent + strlen(agent));
   snprintf(path, sizeof path, "/hivemind_c.Hive/%s", method);
@@ -135,7 +139,16 @@ void h2_headers(const h2_client *client, const char *method, hv_buf *to) {
       {":method", "POST"}, {":scheme", client->ssl ? "https" : "http"}, {":path", path},      {":authority", "here"},
       {"te", "trailers"},  {"content-type", "application/grpc"},        {"user-agent", agent}};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-    h2_header(to, fields[i][0], fields[i][1]);
+    put_header(to, how, fields[i][0], fields[i][1]);
+}
+
+void h2_headers(const h2_client *client, const char *method, hv_buf *to) {
+  put_headers(client, 0, method, to);
+}
+
+void h2_headers_kept(const h2_client *client, const char *method, hv_buf *to) {
+  enum { KEEP = 0x40 };
+  put_headers(client, KEEP, method, to);
 }
 
 int h2_begin(h2_client *client, const char *method) {

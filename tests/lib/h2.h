@@ -59,6 +59,8 @@ int h2_frame(h2_client *client, int type, int flags, uint32_t stream, hv_span bo
 void h2_header(hv_buf *to, const char *name, const char *value);
 /* The headers of a call of a method of a peer. */
 void h2_headers(const h2_client *client, const char *method, hv_buf *to);
+/* The same seven headers, which HPACK keeps. */
+void h2_headers_kept(const h2_client *client, const char *method, hv_buf *to);
 
 /* Connects from 127.0.NETWORK.1 with the key of this seed, and sends the preface. False: the node closed the connection. */
 int h2_open(h2_client *client, const hv_target *to, uint8_t seed, unsigned network, int insecure);

@@ -105,10 +105,6 @@ int hv_peers_is_initial(const hv_peers *peers, const hv_peer_id *id) {
   return 0;
 }
 
-size_t hv_peers_alive(const hv_peers *peers) {
-  return peers->n_alive;
-}
-
 static void copy_card(hv_card *to, const hv_card *from) { /* without the room for addresses that it has not */
   memcpy(to, from, offsetof(hv_card, addrs) + from->n_addrs * sizeof from->addrs[0]);
 }
@@ -432,6 +428,7 @@ static int tells_outer(const hv_peers *peers, const hv_peer_id *id) {
 static void peers_answered(hv_peers_entry *entry, const hv_event *event) {
   hv_peers *peers = entry->peers;
   hv_card card = event->msg->u.hello.me;
+  entry->member = hv_peers_member(event);
   if (!learn_life(entry, &event->msg->u.hello))
     return;
   saw(entry, hv_contact_source_at(&entry->call.to.addr));
@@ -568,6 +565,7 @@ static void start_answered(hv_peers_start *start, const hv_event *event) {
   entry->stranger = 0;
   entry->addr = worked;
   saw(entry, source);
+  entry->member = hv_peers_member(event);
   if (!learn_life(entry, &event->msg->u.hello))
     return;
   heard_from(entry, event->now_us, &card);
@@ -617,6 +615,7 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   hv_peer_id asker = event->request->peer;
   uint64_t network = hv_contact_network(&event->request->from); /* the request ends with its answer */
   hv_contact_source source = source_from(peers, event->request->from);
+  hv_membership member = hv_peers_member(event); /* it ends with the answer, too */
   hv_card cards[GOSSIP_CARDS];
   hv_msg answer;
   fill_hello(peers, &answer, cards, pick_cards(peers, &asker, cards));
@@ -632,6 +631,7 @@ void hv_peers_hello(hv_peers *peers, const hv_event *event) {
   if (!entry)
     return;
   saw(entry, source);
+  entry->member = member;
   if (!learn_life(entry, hello))
     return;
   if (me.client_mode || me.n_addrs == 0) {

@@ -53,6 +53,7 @@ typedef struct hv_peers_entry {
   hv_contact_source source;  /* where it was seen (core/peers/contact.h) */
   int averaged;              /* 1: this node has averaged with it */
   uint64_t since_us;         /* time at which the entry was made */
+  hv_membership member;      /* that its certificate proves in this closed swarm */
   hv_card card;
   hv_call call, farewell;
   hv_peers *peers;
@@ -140,7 +141,13 @@ int hv_peers_ended_since(const hv_peers *peers, const hv_peer_id *id, uint64_t s
 /* True if the user named it as an initial peer, by its ID or by an address where it answered. */
 int hv_peers_is_initial(const hv_peers *peers, const hv_peer_id *id);
 /* Number of live peers. */
-size_t hv_peers_alive(const hv_peers *peers);
+static inline size_t hv_peers_alive(const hv_peers *peers) {
+  return peers->n_alive;
+}
+/* The membership that the peer of an event proves. */
+static inline hv_membership hv_peers_member(const hv_event *event) {
+  return event->member ? *event->member : (hv_membership){0};
+}
 /* Writes the ID and address of a known peer. HV_NOT_FOUND; HV_UNREACHABLE: it is in client mode. */
 hv_status hv_peers_target(const hv_peers *peers, const hv_peer_id *id, hv_target *out);
 /* The version of the protocol that this node and the peer use between them; 0: they have none in common. *features (may be NULL):

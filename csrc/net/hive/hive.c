@@ -198,14 +198,15 @@ static void start_peers(op *o, hv_node *node) {
   }
   size_t n = 0;
   for (size_t i = 0; i < peers->n_entries; i++) {
-    const hv_peers_entry *entry = peers->entries[i];
-    if (entry->state != HV_PEERS_ALIVE)
+    const hv_peers_entry *one = peers->entries[i];
+    if (one->state != HV_PEERS_ALIVE)
       continue;
-    hv_peer_id id = entry->card.id;
+    hv_peer_id id = one->card.id;
     hv_target target = {.addr = {.kind = HV_ADDR_NONE}};
     hv_peers_target(peers, &id, &target);
-    infos[n++] = (hv_hive_peer_info){
-        id, target.addr, entry->card.client_mode, entry->rtt_us, now - entry->seen_us, hv_peers_version_of(peers, &id, NULL)};
+    infos[n++] = (hv_hive_peer_info){id,          target.addr,        one->card.client_mode,
+                                     one->rtt_us, now - one->seen_us, hv_peers_version_of(peers, &id, NULL),
+                                     one->member};
   }
   hv_future_finish_taken(o->future, infos, n * sizeof *infos, NULL);
   hv_hive_free_op(o);

@@ -232,6 +232,8 @@ static void finish(sim_call *c, hv_event *event, uint64_t content) {
   sim_node *node = c->from;
   event->kind = HV_EVENT_CALL_DONE;
   event->call = c->call;
+  if (event->status == HV_OK)
+    event->member = sim_member(node, c->to);
   int meets = c->meets;
   unlink_call(c);
   if (meets)
@@ -436,7 +438,12 @@ static void request_arrives(sim_node *node, sim_packet *packet) {
   sim_request *request = new_request(node, pair, packet);
   if (request) {
     request->pub.version = wire.version;
-    hv_event event = {.kind = HV_EVENT_REQUEST, .request = &request->pub, .msg = &wire.msg, .peer = request->pub.peer, .text = ""};
+    hv_event event = {.kind = HV_EVENT_REQUEST,
+                      .request = &request->pub,
+                      .msg = &wire.msg,
+                      .peer = request->pub.peer,
+                      .member = sim_member(node, sim->nodes[packet->from]),
+                      .text = ""};
     sim_deliver(node, &event, packet->blob->hash);
   } else {
     refuse(node, packet, HV_NOMEM, &wire.speaks);

@@ -154,6 +154,8 @@ uint64_t sim_hash_mix(uint64_t a, uint64_t b);
 
 /* ---- closed swarms (sim_closed.c) ---- */
 
+/* The membership that another node proves to this one; NULL: none. */
+const hv_membership *sim_member(const sim_node *node, const sim_node *other);
 /* Why a node does not admit another one, which proves what its own admission says. HV_CAUSE_OTHER: it does. */
 hv_cause sim_apart(const sim_node *node, const sim_node *other);
 

@@ -165,6 +165,7 @@ static void ask_done(hv_grpc_op *op, int ok) {
   int again = event.status == HV_VERSION && ask_again(a, &event);
   if (event.status == HV_OK) {
     event.msg = &answer.msg;
+    event.member = &a->link->shown;
     a->call->to.id = event.peer;
   }
   if (!again)
@@ -288,6 +289,7 @@ typedef struct visit {
   hv_loop *loop;
   hv_grpc_call *rpc;
   hv_slip slip;
+  hv_membership shown;
   hv_grpc_method method; /* HV_GRPC_CALL or HV_GRPC_OTHER */
   visit_state state;
   uint64_t since_us; /* GREETING, ANSWERING */
@@ -394,10 +396,10 @@ static void leave(visit *v, hv_grpc_message *answer, hv_status status, const cha
 }
 
 /* The caller is no member of this closed swarm. */
-static void turn_away(visit *v, hv_cause cause, const hv_membership *shown) {
+static void turn_away(visit *v, hv_cause cause) {
   char text[HV_MSG_TEXT_MAX];
   hv_callers_leave(&v->loop->callers, &v->slip);
-  hv_admission_refuse(cause, shown, hv_clock_unix_s(), text);
+  hv_admission_refuse(cause, &v->shown, hv_clock_unix_s(), text);
   hv_grpc_call_say_cause(v->rpc, cause);
   leave(v, NULL, HV_NOT_ADMITTED, text);
 }
@@ -456,10 +458,9 @@ static void accepted(hv_grpc_op *op, int ok) {
     refuse(v, HV_BUSY, "too many calls are under way: try again later");
     return;
   }
-  hv_membership shown;
-  hv_cause apart = hv_link_judge(loop, v->rpc, &shown);
+  hv_cause apart = hv_link_judge(loop, v->rpc, &v->shown);
   if (apart) {
-    turn_away(v, apart, &shown);
+    turn_away(v, apart);
     return;
   }
   if (v->method == HV_GRPC_OTHER) {
@@ -508,7 +509,8 @@ static void greeted(hv_grpc_op *op, int ok) {
   v->request.version = msg.version;
   hv_calls_know(loop, &v->slip, &v->request.from);
   move(v, ASKED, &loop->asked_of_us);
-  hv_event event = {.kind = HV_EVENT_REQUEST, .request = &v->request, .msg = &msg.msg, .peer = v->request.peer};
+  hv_event event = {
+      .kind = HV_EVENT_REQUEST, .request = &v->request, .msg = &msg.msg, .peer = v->request.peer, .member = &v->shown};
   hv_loop_deliver(loop, &event);
   hv_wire_release(&msg);
 }

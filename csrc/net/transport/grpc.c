@@ -126,7 +126,7 @@ hv_status hv_grpc_call_membership(hv_grpc_call *call, hv_peer_id *out, hv_member
   grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
   hv_status status = pem ? hv_trust_known_peer(&grpc->known, grpc->mem, hv_span_of(pem->value, pem->value_length),
-                                               hv_grpc_admission(grpc), out, shown)
+                                               hv_trust_swarm_admission(grpc->swarm), out, shown)
                          : HV_NOT_FOUND;
   grpc_auth_context_release(context);
   return status;
@@ -218,12 +218,8 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credent
   return HV_OK;
 }
 
-const hv_admission *hv_grpc_admission(const hv_grpc *grpc) {
-  return hv_trust_swarm_admission(grpc->swarm);
-}
-
-hv_status hv_grpc_deny(hv_grpc *grpc, hv_span denials) {
-  return hv_trust_swarm_deny(grpc->swarm, denials);
+hv_trust_swarm *hv_grpc_swarm(const hv_grpc *grpc) {
+  return grpc->swarm;
 }
 
 /* The argument is a place that gRPC writes to: it is neither copied nor freed. */
@@ -245,13 +241,9 @@ static hv_status make_server(hv_grpc *grpc) {
   if (grpc->insecure) {
     grpc->server_credentials = grpc_insecure_server_credentials_create();
   } else {
-    hv_trust *trust = hv_trust_new(grpc->trusts, NULL, grpc->swarm);
-    grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
-    hv_trust_release(trust);
-    if (!options)
+    grpc->server_credentials = hv_grpc_tls_server(grpc->trusts, grpc->provider, grpc->swarm);
+    if (!grpc->server_credentials)
       return HV_NOMEM;
-    grpc_tls_credentials_options_set_cert_request_type(options, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
-    grpc->server_credentials = grpc_tls_server_credentials_create(options);
   }
   grpc->quota = grpc_resource_quota_create("incoming");
   grpc_resource_quota_resize(grpc->quota, HV_GRPC_QUOTA);
@@ -374,13 +366,7 @@ hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channe
     hv_mem_free(channel);
     return HV_NOMEM;
   }
-  grpc_channel_credentials *credentials;
-  if (options) {
-    grpc_tls_credentials_options_set_verify_server_cert(options, 0); /* no authority has signed it; `verify` checks it */
-    credentials = grpc_tls_credentials_create(options);
-  } else {
-    credentials = grpc_insecure_credentials_create();
-  }
+  grpc_channel_credentials *credentials = options ? hv_grpc_tls_channel(options) : grpc_insecure_credentials_create();
   grpc_arg args[N_CLIENT_ARGS + 1];
   memcpy(args, client_args, sizeof client_args);
   args[N_CLIENT_ARGS] =

@@ -48,10 +48,8 @@ int hv_grpc_orphaned(const char *folder);
 hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials, int insecure, hv_grpc **out,
                       hv_error *err);
 
-/* The closed swarm as this node knows it, with its list of denials; NULL: the swarm is open. */
-const hv_admission *hv_grpc_admission(const hv_grpc *grpc);
-/* Replaces the list of denials by a copy of this one, for handshakes too. HV_NOMEM. */
-hv_status hv_grpc_deny(hv_grpc *grpc, hv_span denials);
+/* The closed swarm that handshakes ask for, borrowed; NULL: the swarm is open. */
+hv_trust_swarm *hv_grpc_swarm(const hv_grpc *grpc);
 
 /* Makes the server, which listens on nothing: connections are given to it. HV_NOMEM; HV_UNSUPPORTED: by this gRPC none can be. */
 hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err);

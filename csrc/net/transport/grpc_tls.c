@@ -132,3 +132,18 @@ grpc_tls_credentials_options *hv_grpc_tls_options(hv_mem *mem, grpc_tls_certific
   grpc_tls_certificate_verifier_release(checks);
   return options;
 }
+
+grpc_server_credentials *hv_grpc_tls_server(hv_mem *mem, grpc_tls_certificate_provider *provider, hv_trust_swarm *swarm) {
+  hv_trust *trust = hv_trust_new(mem, NULL, swarm);
+  grpc_tls_credentials_options *options = hv_grpc_tls_options(mem, provider, trust);
+  hv_trust_release(trust);
+  if (!options)
+    return NULL;
+  grpc_tls_credentials_options_set_cert_request_type(options, GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  return grpc_tls_server_credentials_create(options);
+}
+
+grpc_channel_credentials *hv_grpc_tls_channel(grpc_tls_credentials_options *options) {
+  grpc_tls_credentials_options_set_verify_server_cert(options, 0); /* no authority has signed it; `verify` checks it */
+  return grpc_tls_credentials_create(options);
+}

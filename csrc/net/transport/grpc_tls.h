@@ -26,6 +26,12 @@ void hv_grpc_tls_hush(void);
 hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials,
                                grpc_tls_certificate_provider **out);
 
+/* The server's credentials: callers must show a certificate, and are checked for the closed swarm (NULL: it is open). The caller
+ * releases them. NULL: no memory. */
+grpc_server_credentials *hv_grpc_tls_server(hv_mem *mem, grpc_tls_certificate_provider *provider, hv_trust_swarm *swarm);
+/* A channel's credentials from these options, which it takes. The caller releases them. */
+grpc_channel_credentials *hv_grpc_tls_channel(grpc_tls_credentials_options *options);
+
 /* gRPC's TLS options: send the provider's certificate and check the peer's with trust, to which they hold a reference. mem must
  * outlive all channels and servers with these options. NULL: no memory, or trust is NULL. */
 grpc_tls_credentials_options *hv_grpc_tls_options(hv_mem *mem, grpc_tls_certificate_provider *provider, hv_trust *trust);

@@ -73,7 +73,7 @@ static void judge_again(hv_loop *loop) {
 
 static hv_status env_deny(hv_env *env, hv_span list) {
   hv_loop *loop = env->world;
-  hv_status status = hv_grpc_deny(loop->grpc, list);
+  hv_status status = hv_trust_swarm_deny(hv_grpc_swarm(loop->grpc), list);
   if (status != HV_OK)
     return status;
   judge_again(loop);
@@ -212,7 +212,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   if (status == HV_OK)
     status = hv_grpc_new(loop->mem, loop->identity, config->credentials, loop->insecure, &loop->grpc, err);
   if (status == HV_OK)
-    loop->env.admission = hv_grpc_admission(loop->grpc);
+    loop->env.admission = hv_trust_swarm_admission(hv_grpc_swarm(loop->grpc));
   if (status == HV_OK)
     status = make_door(loop, config, err);
   if (status == HV_OK)

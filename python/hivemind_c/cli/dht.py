@@ -7,15 +7,17 @@ import json
 import logging
 import sys
 import threading
+import time
 from typing import Any, Dict, Optional, Sequence
 
-from hivemind_c import HivemindError, __version__, _invitation
+from hivemind_c import HivemindError, HivemindValueError, Node, __version__, _invitation
 from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.utils.logging import FORMAT
 from hivemind_c.utils.networking import reachable
 
 logger = logging.getLogger("hivemind_c.cli")
+MEET_S, SETTLE_S = 30.0, 1.5  #: longest time to meet the peers; without a new one for so long, all are met
 
 
 class JsonFormatter(logging.Formatter):
@@ -33,12 +35,14 @@ class JsonFormatter(logging.Formatter):
 def add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--swarm_key", metavar="FILE", help="key of a closed swarm, as hivemind-invite --new makes it; by default the variable HIVEMIND_SWARM_KEY")
     parser.add_argument("--invite", metavar="FILE", help="a file with an invitation to a closed swarm; by default the variable INVITE")
+    parser.add_argument("--closed", action="store_true", help="fail if there is neither a swarm key nor an invitation; by default the swarm is open then")
 
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hivemind-dht", description="Runs a node of the DHT. It prints its addresses: give them to others as --initial_peers."
     )
+    parser.add_argument("command", nargs="?", choices=["peers"], help="peers: list the peers of the swarm of --initial_peers, with the invitations that their certificates prove, and end")
     addresses: Dict[str, Any] = dict(action="extend", nargs="*", metavar="ADDRESS", default=[])
     parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; none begins a new swarm")
     parser.add_argument("--host_maddrs", **addresses, help="where to listen, e.g. 0.0.0.0:31337 or [::]:*; by default every interface, at a free port")
@@ -79,6 +83,25 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
+def show_peers(options: argparse.Namespace) -> None:
+    """Lists the peers that this one meets, one a line: ID, address, and how its certificate proves that it is a member."""
+    if not options.initial_peers:
+        raise HivemindValueError("cannot list the peers of a swarm: give --initial_peers with the address of one of them")
+    with Node(
+        client_mode=True,
+        initial_peers=options.initial_peers,
+        log_level="error",
+        **_invitation.of_command(options.swarm_key, options.invite, options.closed),
+    ) as node:
+        node.wait_for_peers(1, MEET_S)
+        met, until = -1, time.monotonic() + MEET_S
+        while len(node.peers()) != met and time.monotonic() < until:  # peers name further ones
+            met = len(node.peers())
+            time.sleep(SETTLE_S)
+        for peer in sorted(node.peers()):
+            tell(" ".join((peer.peer_id, peer.address or "(only dials out)", peer.membership)).rstrip())
+
+
 def serve(options: argparse.Namespace, ended: threading.Event) -> None:
     dht = DHT(
         options.initial_peers,
@@ -89,7 +112,7 @@ def serve(options: argparse.Namespace, ended: threading.Event) -> None:
         open_port=not options.no_open_port,
         use_ipfs=options.use_ipfs,
         use_auto_relay=options.use_auto_relay,
-        **_invitation.of_command(options.swarm_key, options.invite),
+        **_invitation.of_command(options.swarm_key, options.invite, options.closed),
     )
     try:
         addresses = reachable(dht.get_visible_maddrs())
@@ -113,7 +136,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     set_up_logs(options.json)
     ended = ended_by_signals()
     try:
-        serve(options, ended)
+        if options.command == "peers":
+            show_peers(options)
+        else:
+            serve(options, ended)
     except (HivemindError, ValueError, OSError) as error:
         logger.error("%s", error, extra={"event": "failed"})
         return 1

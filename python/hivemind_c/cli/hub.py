@@ -130,7 +130,7 @@ class Service:
             identity_path=key,
             open_port=not options.no_open_port,
             ensure_bootstrap_success=False,
-            **_invitation.of_command(options.swarm_key, options.invite),
+            **_invitation.of_command(options.swarm_key, options.invite, options.closed),
         )
         # all that strangers could fill is within this limit, too
         self._dht._node._config["memory_limit"] = parse_bytes(options.memory)

@@ -123,6 +123,7 @@ def monitor(
     open_port: bool = typer.Option(True, "--open_port/--no_open_port", help="ask this machine's router to open the port"),
     swarm_key: Optional[str] = typer.Option(None, "--swarm_key", metavar="FILE", help="key of a closed swarm; by default the variable HIVEMIND_SWARM_KEY"),
     invite: Optional[str] = typer.Option(None, "--invite", metavar="FILE", help="a file with an invitation to a closed swarm; by default the variable INVITE"),
+    closed: bool = typer.Option(False, "--closed", help="fail if there is neither a swarm key nor an invitation; by default the swarm is open then"),
     target_batch_size: Optional[int] = typer.Option(None, "--target_batch_size", min=1, help="samples of a swarm epoch; by default what the trainers say"),
     average: bool = typer.Option(False, "--average/--no_average", help="is a hub, too: averages for peers that nobody can dial, and keeps the state; hivemind-hub has more options"),
     memory: str = typer.Option("1G", "--memory", metavar="SIZE", help="memory of the hub"),
@@ -178,7 +179,7 @@ def monitor(
                 raise ValueError("--average needs a monitor that peers can dial: remove --client_mode")
             budget = budget_of(parse_bytes(memory), 1)
             hub_options = HubOptions(budget, 1, pathlib.Path(checkpoints) if checkpoints else None, 3, 0.0)
-        dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode, open_port, **_invitation.of_command(swarm_key, invite))
+        dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode, open_port, **_invitation.of_command(swarm_key, invite, closed))
         try:
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)
             tell(" ".join(filter(None, (dht.invitation_to_print("monitor"), join))))

@@ -81,6 +81,7 @@ class DHT:
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
         invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
         authorizer: Not supported: a value other than None is an error. invite closes a swarm.
         **options: Other options of hivemind: no_listen is client_mode, nat_port_map is open_port, others do nothing.
     """
@@ -120,6 +121,7 @@ class DHT:
         open_port: bool = True,
         swarm_key: _invitation.SecretOrPath = None,
         invite: _invitation.SecretOrPath = None,
+        closed: bool = False,
         authorizer: Any = None,
         **options: Any,
     ):
@@ -161,6 +163,7 @@ class DHT:
             open_port=open_port and opens,
             swarm_key=swarm_key,
             invite=invite,
+            closed=closed,
             dht=dict(
                 bucket_size=bucket_size,
                 num_replicas=num_replicas,

@@ -11,7 +11,7 @@ import time
 from types import MappingProxyType
 from typing import Any, Generator, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from hivemind_c import HivemindError, Node, _invitation
+from hivemind_c import HivemindError, Node, _invitation, _variables
 from hivemind_c.doctor.finding import FAULT, NOTE, OK, WARNING, Finding
 from hivemind_c.doctor.settings import Settings
 from hivemind_c.node import Port, _texts
@@ -30,6 +30,8 @@ def check_environment(settings: Settings) -> Findings:
     said = {name: value for name in VARIABLES if (value := environment.get(name, "").strip())}
     if len(set(said.values())) > 1:
         yield Finding("environment", WARNING, "INITIAL_PEERS and PL_INITIAL_PEERS are both set and differ, and the first one counts: unset PL_INITIAL_PEERS")
+    for name in _variables.unknown(environment):
+        yield Finding("environment", WARNING, _variables.sentence(name))
     proxies = [name for name in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "grpc_proxy") if environment.get(name)]
     if proxies:
         yield Finding("proxy", NOTE, f"{proxies[0]} is set, and peers dial each other directly without a proxy: if nobody answers below, ask for outgoing TCP to be allowed")

@@ -47,7 +47,7 @@ class PeerView(NamedTuple):  # of which a large swarm's look makes many
     last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch the numbers of an EpochRecord
     troubles: Tuple[str, ...] = ()  #: what it says is wrong with itself: keys of TROUBLES
     differs: str = ""  #: in which settings it differs from most peers; "": in none, or it does not say
-    membership: str = ""  #: ID and name of the invitation by which it is proved to be a member; "": the swarm is open
+    membership: str = ""  #: ID and name of its invitation, as it proves; "": the swarm is open
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class Snapshot:
     loss: Optional[float]  #: the middle one of the peers' losses
     peers: Tuple[PeerView, ...] = ()  #: who contributed most is first
     failures: Tuple[Failure, ...] = ()  #: the newest first
+    #: of each live member of a closed swarm that says nothing of the run: ID, and what its certificate proves
+    silent: Tuple[Tuple[str, str], ...] = ()
     whole: bool = True  #: False: the monitor has just begun, and has not heard all of the swarm
 
     @property
@@ -154,6 +156,7 @@ class Gatherer:
             held = int(reference([news.epoch for _, news, _ in heard]))
             epoch = held if self._epoch is None else self._epoch
         peers = views(heard, told if begins or not progress.num_peers and training else epoch)
+        members = self._members()
         losses = [view.loss for view in peers if view.loss is not None and not view.doubt]
         self._note_failures(heard, now)
         eta = progress.eta_next_epoch - get_dht_time()
@@ -168,14 +171,24 @@ class Gatherer:
             num_peers=progress.num_peers,
             num_clients=progress.num_clients,
             loss=statistics.median(losses) if losses else None,
-            peers=self._with_memberships(peers, heard),
+            peers=self._with_memberships(peers, heard, members),
+            silent=tuple(sorted(set(members.items()) - {(view.peer_id, members.get(view.peer_id)) for view in peers})),
             failures=tuple(reversed(self._failures.values())),
             whole=self._news.whole and self._has_fetched and not begins,
         )
 
-    def _with_memberships(self, peers: List[PeerView], heard: List[Tuple[str, News, float]]) -> Tuple[PeerView, ...]:
-        """In a closed swarm: with the invitation that each peer proves. A proof is checked once."""
-        if not any(news.proof for _, news, _ in heard):
+    def _members(self) -> Dict[str, str]:
+        """In a closed swarm: how each live peer is a member, by the certificate of its connection."""
+        node = self._dht.core
+        if not node.membership:
+            return {}
+        return {peer_id: membership for peer_id, *_, membership in node.peers().result()}
+
+    def _with_memberships(
+        self, peers: List[PeerView], heard: List[Tuple[str, News, float]], members: Dict[str, str]
+    ) -> Tuple[PeerView, ...]:
+        """In a closed swarm: with the invitation of each peer. Without a connection here its record proves it."""
+        if not members and not any(news.proof for _, news, _ in heard):
             return tuple(peers)
         node, before = self._dht.core, self._memberships
         proofs = {peer: news.proof for peer, news, _ in heard}
@@ -183,7 +196,10 @@ class Gatherer:
             one: before[one] if one in before else node.proved(one[1], one[0]) for one in proofs.items()
         }
         return tuple(
-            view._replace(membership=self._memberships[view.peer_id, proofs[view.peer_id]]) for view in peers
+            view._replace(
+                membership=members.get(view.peer_id) or self._memberships[view.peer_id, proofs[view.peer_id]]
+            )
+            for view in peers
         )
 
     @property

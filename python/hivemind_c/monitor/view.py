@@ -68,6 +68,10 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
     parts: List[RenderableType] = [head, table]
     if len(now.peers) > ROWS:
         parts.append(Text(f"and {len(now.peers) - ROWS} more", style="dim"))
+    if now.silent:
+        shown = ", ".join(f"{peer[-8:]} {membership}" for peer, membership in now.silent[:ROWS])
+        rest = f" and {len(now.silent) - ROWS} more" if len(now.silent) > ROWS else ""
+        parts.append(Text(f"members that say nothing of this run: {shown}{rest}", style="dim"))
     if not now.whole:
         parts.append(Text("more peers are coming in …", style="dim"))
     parts += [Text(f"{view.peer_id[-8:]} {view.doubt}", style="yellow") for view in now.peers if view.doubt][:3]

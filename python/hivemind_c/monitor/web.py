@@ -40,7 +40,7 @@ HEADERS = {
 
 def as_json(now: Snapshot) -> Dict[str, Any]:
     """The part of it that the page shows."""
-    said = asdict(replace(now, peers=(), failures=now.failures[:FAILURES]))
+    said = asdict(replace(now, peers=(), failures=now.failures[:FAILURES], silent=now.silent[:ROWS]))
     peers = [_row(view) for view in now.peers[:ROWS]]
     return {**said, "peers": peers, "more_peers": max(0, len(now.peers) - ROWS), "numbers": NUMBERS}
 

@@ -20,6 +20,7 @@ from hivemind_c import (
     HivemindValueError,
     Node,
     _invitation,
+    _variables,
     get_dht_time,
     invite,
 )
@@ -114,6 +115,75 @@ def test_averager_of_a_client_joins_by_the_invitation_of_its_dht(dht, key):
         assert node.wait_for_peers(1, timeout=60) and node.membership == "holder"
     finally:
         node.shutdown()
+
+
+def test_peers_show_memberships_by_their_certificates(node, key):
+    first = node(swarm_key=key)
+    made = [invite(key, name="lab-1"), invite(key)]
+    listens = node(invite=made[0].text, initial_peers=first.addresses)
+    dials = node(None, invite=made[1].text, initial_peers=first.addresses, client_mode=True)
+    wanted = {listens.peer_id: f"{made[0].id} lab-1", dials.peer_id: made[1].id}
+    assert until(lambda: {peer.peer_id: peer.membership for peer in first.peers()} == wanted, 60)
+    assert until(lambda: first.peer_id in {peer.peer_id for peer in dials.peers()}, 60)
+    assert {peer.membership for peer in dials.peers() if peer.peer_id == first.peer_id} == {"holder"}
+    asking = [sys.executable, "-m", "hivemind_c.cli.dht", "peers", "--swarm_key", str(key), "--initial_peers"]
+    listed = subprocess.run([*asking, *first.addresses], capture_output=True, text=True, timeout=120)
+    assert listed.returncode == 0, listed.stderr
+    lines = [line.split(" ", 2) for line in listed.stdout.splitlines()]
+    shown = {peer: membership for peer, _, membership in lines}
+    assert shown[first.peer_id] == "holder" and shown[listens.peer_id] == f"{made[0].id} lab-1"
+
+
+def test_peers_of_an_open_swarm_have_no_membership(pair):
+    assert {peer.membership for peer in pair[0].peers()} == {""}
+
+
+# ---- closed=True ----
+
+
+def test_closed_peer_without_credentials_does_not_start(key, monkeypatch, caplog):
+    monkeypatch.setenv("HIVEMIND_SWARMKEY", str(key))  # misspelt
+    for start in (
+        lambda: Node(HERE, start=False, closed=True),
+        lambda: DHT(host_maddrs=HERE, start=False, closed=True),
+        lambda: _invitation.kept(None, None, True),
+        lambda: _invitation.of_command(None, None, True),
+    ):
+        with pytest.raises(HivemindValueError, match="HIVEMIND_SWARMKEY.*is HIVEMIND_SWARM_KEY meant") as caught:
+            start()
+        assert str(key) not in str(caught.value)
+    monkeypatch.delenv("HIVEMIND_SWARMKEY")
+    with pytest.raises(HivemindValueError, match="neither a swarm key nor an invitation"):
+        Node(HERE, start=False, closed=True)
+    assert Node(HERE, start=False, closed=True, swarm_key=key)._config["swarm_key"]
+    monkeypatch.setenv("INVITE", invite(key).text)
+    assert Node(HERE, start=False, closed=True)._config["invite"]
+
+
+@pytest.mark.parametrize("command", ["dht", "hub", "monitor"])
+def test_command_with_closed_does_not_open(command, tmp_path):
+    hub = ["--run_id", "r", "--port", "0", "--identity", str(tmp_path / "key")]
+    arguments = {"dht": [], "hub": hub, "monitor": ["--run_id", "r"]}[command]
+    ran = subprocess.run(
+        [sys.executable, "-m", f"hivemind_c.cli.{command}", "--closed", *arguments],
+        env={**os.environ, "HIVEMIND_SWARMKEY": "x"}, capture_output=True, text=True, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.returncode != 0 and "neither a swarm key nor an invitation" in ran.stdout + ran.stderr
+
+
+def test_variable_that_begins_like_ours_is_named_once(monkeypatch, caplog):
+    names = ["HIVEMIND_SWARMKEY", "HIVEMIND_INVITE", "INVITATION", "hivemind_swarm_key"]
+    for name in [*names, "HIVEMIND_SERVICE_HOST", "HIVEMIND_PORT_31337_TCP", "HIVEMIND_COLORS", "HIVEMIND_NAME"]:
+        monkeypatch.setenv(name, "secret-value")
+    _variables._told.clear()
+    with caplog.at_level("WARNING", "hivemind_c"):
+        for _ in range(2):
+            Node(HERE, start=False)
+    told = [record.getMessage() for record in caplog.records if "reads no such variable" in record.getMessage()]
+    assert len(told) == len(names) and all(any(name in text for text in told) for name in names)
+    assert "secret-value" not in caplog.text
+    found = subprocess.run([sys.executable, "-m", "hivemind_c.cli.doctor"], capture_output=True, text=True, timeout=120)
+    assert "HIVEMIND_SWARMKEY" in found.stdout + found.stderr
 
 
 # ---- ends ----
@@ -303,13 +373,13 @@ def test_secret_anywhere_in_a_value_is_not_shown(option, variable, form, key, mo
         lambda: Node(HERE, start=False, **{option: Path(given)}),
         lambda: Node(HERE, initial_peers=[given]),
         lambda: Node(given),
-        lambda: _invitation.of_command(**{"swarm_key": None, "invitation": None, option.replace("invite", "invitation"): given}),
+        lambda: _invitation.of_command(*((None, given) if option == "invite" else (given, None))),
     ]
     for call in calls:
         with pytest.raises((HivemindError, ValueError)) as caught:
             call()
         assert text[8:40] not in f"{caught.value!r}"
-    found = subprocess.run([sys.executable, "-m", "hivemind_c.doctor"], capture_output=True, text=True, timeout=120)
+    found = subprocess.run([sys.executable, "-m", "hivemind_c.cli.doctor"], capture_output=True, text=True, timeout=120)
     shown = found.stdout + found.stderr + "".join(capfd.readouterr()) + caplog.text
     assert found.stdout + found.stderr and text[8:40] not in shown
 
