@@ -3,6 +3,7 @@
 
 #include "net/invitation.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bind_state *state_of(PyObject *module) {
@@ -19,13 +20,13 @@ static PyObject *key_new(PyObject *module, PyObject *ignored) {
 }
 
 static PyObject *invite_new(PyObject *module, PyObject *args) {
-  const char *key, *name;
+  const char *key, *name, *before;
   long long end_s;
   char text[HV_INVITE_TEXT_MAX], id[HV_INVITATION_TEXT_MAX];
   hv_error err = {0};
-  if (!PyArg_ParseTuple(args, "sLs:invite_new", &key, &end_s, &name))
+  if (!PyArg_ParseTuple(args, "sLsz:invite_new", &key, &end_s, &name, &before))
     return NULL;
-  hv_status status = hv_invite_new(key, end_s, name, text, id, &err);
+  hv_status status = hv_invite_new(key, end_s, name, before, text, id, &err);
   if (status != HV_OK)
     return bind_raise_why(state_of(module), status, &err);
   PyObject *both = Py_BuildValue("(ss)", text, id);
@@ -33,20 +34,105 @@ static PyObject *invite_new(PyObject *module, PyObject *args) {
   return both;
 }
 
+static hv_span span_of(const Py_buffer *buffer) {
+  return hv_span_of(buffer->buf, (size_t)buffer->len);
+}
+
+/* A list as bytes, which it frees; or raises the error. */
+static PyObject *list_of(PyObject *module, hv_status status, hv_span list, const hv_error *err) {
+  if (status != HV_OK)
+    return bind_raise_why(state_of(module), status, err);
+  PyObject *bytes = PyBytes_FromStringAndSize((const char *)list.data, (Py_ssize_t)list.size);
+  hv_mem_free((void *)list.data);
+  return bytes;
+}
+
 static PyObject *denials_new(PyObject *module, PyObject *args) {
+  const char *key, *id;
+  Py_buffer before;
+  PyObject *end;
+  hv_span list;
+  hv_error err = {0};
+  if (!PyArg_ParseTuple(args, "sy*sO:denials_new", &key, &before, &id, &end))
+    return NULL;
+  long long end_s = end == Py_None ? HV_DENIALS_NO_END : PyLong_AsLongLong(end);
+  hv_status status = HV_OK;
+  if (!PyErr_Occurred())
+    status = hv_denials_new(state_of(module)->mem, key, span_of(&before), id, end_s, &list, &err);
+  PyBuffer_Release(&before);
+  return PyErr_Occurred() ? NULL : list_of(module, status, list, &err);
+}
+
+static PyObject *denials_take_back(PyObject *module, PyObject *args) {
   const char *key, *id;
   Py_buffer before;
   hv_span list;
   hv_error err = {0};
-  if (!PyArg_ParseTuple(args, "sy*s:denials_new", &key, &before, &id))
+  if (!PyArg_ParseTuple(args, "sy*s:denials_take_back", &key, &before, &id))
     return NULL;
-  hv_status status = hv_denials_new(state_of(module)->mem, key, hv_span_of(before.buf, (size_t)before.len), id, &list, &err);
+  hv_status status = hv_denials_take_back(state_of(module)->mem, key, span_of(&before), id, &list, &err);
   PyBuffer_Release(&before);
-  if (status != HV_OK)
-    return bind_raise_why(state_of(module), status, &err);
-  PyObject *bytes = PyBytes_FromStringAndSize((const char *)list.data, (Py_ssize_t)list.size);
-  hv_mem_free((void *)list.data);
-  return bytes;
+  return list_of(module, status, list, &err);
+}
+
+static PyObject *denials_union(PyObject *module, PyObject *args) {
+  const char *key, *invite;
+  Py_buffer one, other;
+  hv_span list;
+  hv_error err = {0};
+  if (!PyArg_ParseTuple(args, "zzy*y*:denials_union", &key, &invite, &one, &other))
+    return NULL;
+  hv_status status = hv_denials_union(state_of(module)->mem, key, invite, span_of(&one), span_of(&other), &list, &err);
+  PyBuffer_Release(&one);
+  PyBuffer_Release(&other);
+  return list_of(module, status, list, &err);
+}
+
+static PyObject *denials_convert(PyObject *module, PyObject *args) {
+  const char *key;
+  Py_buffer old;
+  hv_span list;
+  hv_error err = {0};
+  if (!PyArg_ParseTuple(args, "sy*:denials_convert", &key, &old))
+    return NULL;
+  hv_status status = hv_denials_convert(state_of(module)->mem, key, span_of(&old), &list, &err);
+  PyBuffer_Release(&old);
+  return list_of(module, status, list, &err);
+}
+
+/* The ID of an invitation, or of a peer, which a denial has as its subject. */
+static PyObject *subject_text(const hv_denial *denial) {
+  static const uint8_t zeros[24];
+  char text[HV_PEER_TEXT_MAX], id[HV_INVITATION_TEXT_MAX];
+  hv_peer_id peer;
+  memcpy(peer.key, denial->subject, sizeof peer.key);
+  if (memcmp(denial->subject + 8, zeros, sizeof zeros) == 0)
+    return PyUnicode_FromString(hv_invitation_print(&(hv_invitation){.key = peer}, id));
+  return PyUnicode_FromString(hv_peer_print(&peer, text));
+}
+
+static PyObject *denials_read(PyObject *module, PyObject *args) {
+  Py_buffer bytes;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "y*:denials_read", &bytes))
+    return NULL;
+  hv_span list = hv_denials_check(span_of(&bytes)) == HV_OK ? span_of(&bytes) : hv_span_of(NULL, 0);
+  Py_ssize_t n = (Py_ssize_t)hv_denials_count(list);
+  PyObject *all = PyTuple_New(n);
+  for (Py_ssize_t i = 0; all && i < n; i++) {
+    hv_denial denial;
+    hv_denials_at(list, (size_t)i, &denial);
+    PyObject *one =
+        denial.end_s == HV_DENIALS_NO_END
+            ? Py_BuildValue("(NNO)", subject_text(&denial), PyBool_FromLong(!denial.taken_back), Py_None)
+            : Py_BuildValue("(NNL)", subject_text(&denial), PyBool_FromLong(!denial.taken_back), (long long)denial.end_s);
+    if (!one || PyTuple_SetItem(all, i, one) < 0) {
+      Py_DECREF(all);
+      all = NULL;
+    }
+  }
+  PyBuffer_Release(&bytes);
+  return all;
 }
 
 static PyObject *membership_of(PyObject *module, PyObject *args) {
@@ -66,10 +152,34 @@ static PyObject *membership_of(PyObject *module, PyObject *args) {
   return PyUnicode_FromString(text);
 }
 
+/* Digits that name the swarm of a key, and are no secret. */
+static PyObject *swarm_of(PyObject *module, PyObject *args) {
+  const char *key;
+  char text[2 * 8 + 1];
+  hv_credentials credentials;
+  hv_error err = {0};
+  if (!PyArg_ParseTuple(args, "s:swarm_of", &key))
+    return NULL;
+  hv_status status = hv_credentials_read(state_of(module)->mem, key, NULL, &credentials, &err);
+  if (status != HV_OK)
+    return bind_raise_why(state_of(module), status, &err);
+  for (int i = 0; i < 8; i++)
+    snprintf(text + 2 * i, 3, "%02x", credentials.admission.swarm.key[i]);
+  hv_credentials_fini(&credentials);
+  return PyUnicode_FromString(text);
+}
+
 static PyMethodDef functions[] = {
     {"swarm_key_new", key_new, METH_NOARGS, "swarm_key_new() -> the text of a new swarm key"},
-    {"invite_new", invite_new, METH_VARARGS, "invite_new(key, end_s, name) -> (text, id) of a new invitation"},
-    {"denials_new", denials_new, METH_VARARGS, "denials_new(key, before, id) -> the list of denials with one more"},
+    {"invite_new", invite_new, METH_VARARGS,
+     "invite_new(key, end_s, name, before or None) -> (text, id) of a new invitation, or of one that is renewed"},
+    {"denials_new", denials_new, METH_VARARGS, "denials_new(key, before, id, end_s or None) -> the list of denials with one more"},
+    {"denials_take_back", denials_take_back, METH_VARARGS,
+     "denials_take_back(key, before, id) -> the list without denials of the ID"},
+    {"denials_union", denials_union, METH_VARARGS, "denials_union(key or None, invite or None, one, other) -> both lists as one"},
+    {"denials_convert", denials_convert, METH_VARARGS, "denials_convert(key, old) -> the list of an older release, as one of this"},
+    {"denials_read", denials_read, METH_VARARGS, "denials_read(list) -> ((id, is denied, end_s or None), ...)"},
+    {"swarm_of", swarm_of, METH_VARARGS, "swarm_of(key) -> digits that name its swarm"},
     {"membership_of", membership_of, METH_VARARGS,
      "membership_of(key, invite) -> how a peer with these is a member; raises if one is wrong"},
     {NULL, NULL, 0, NULL},

@@ -249,10 +249,10 @@ static PyObject *node_proved(PyObject *object, PyObject *args) {
   return PyUnicode_FromString(text);
 }
 
-/* The list of denials that it knows (bytes), and how many peers have it from here. */
+/* The list of denials that it has (bytes), how many initial peers have returned it, how many have not, and why one has not. */
 static PyObject *node_denials(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
-  size_t told;
+  hv_hive_denials_told told;
   (void)ignored;
   if (bind_node_check(self) < 0)
     return NULL;
@@ -260,9 +260,26 @@ static PyObject *node_denials(PyObject *object, PyObject *ignored) {
   if (!list)
     return PyErr_NoMemory();
   size_t size = hv_hive_denials(self->hive, list, HV_DENIALS_BYTES_MAX, &told);
-  PyObject *both = Py_BuildValue("(y#n)", (const char *)list, (Py_ssize_t)size, (Py_ssize_t)told);
+  PyObject *both =
+      Py_BuildValue("(y#nns)", (const char *)list, (Py_ssize_t)size, (Py_ssize_t)told.has, (Py_ssize_t)told.lacks, told.text);
   hv_mem_free(list);
   return both;
+}
+
+static PyObject *node_deny(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  const char *list;
+  Py_ssize_t size;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "y#:deny", &list, &size) || bind_node_check(self) < 0)
+    return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = hv_hive_deny(self->hive, hv_span_of(list, (size_t)size), &err);
+  Py_END_ALLOW_THREADS;
+  if (status != HV_OK)
+    return bind_raise_why(state_of(self), status, &err);
+  Py_RETURN_NONE;
 }
 
 static PyObject *node_check_admission(PyObject *object, PyObject *ignored) {
@@ -483,7 +500,9 @@ static const PyMethodDef methods[] = {
      "gift_refuse(prefix): the state that came last is of no use; a future of None."},
     {"proof", node_proof, METH_NOARGS, "The proof that this node is a member of its closed swarm; empty: the swarm is open."},
     {"proved", node_proved, METH_VARARGS, "proved(proof, peer): how that peer is a member, if this is its proof; else ''."},
-    {"denials", node_denials, METH_NOARGS, "(list, told): the denials that it knows, and how many peers took them from it."},
+    {"denials", node_denials, METH_NOARGS,
+     "(list, has, lacks, why): its denials, how many initial peers have returned them or not, and why one has not."},
+    {"deny", node_deny, METH_VARARGS, "deny(list): adds to its denials."},
     {"check_admission", node_check_admission, METH_NOARGS, "Raises an error if the closed swarm does not admit this node."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};

@@ -114,6 +114,7 @@ struct hv_env {
   const hv_admission *admission; /* the closed swarm; the world's. NULL: the swarm is open */
 
   uint64_t (*now_us)(hv_env *env); /* constant within one step */
+  int64_t (*unix_s)(hv_env *env);  /* seconds since 1970, by the clock of this machine, which may be wrong; NULL: not known */
   void (*random)(hv_env *env, void *out, size_t size);
 
   void (*timer_set)(hv_env *env, hv_timer *timer, uint64_t delay_us); /* arms or re-arms */

@@ -15,7 +15,8 @@
 #define HV_CARD_ADDRS_MAX 8 /* addresses of one peer */
 #define HV_CARDS_MAX 64     /* cards in one message */
 #define HV_DENIALS_MAX 1024 /* entries of a list of denials */
-#define HV_DENIALS_BYTES_MAX (8 + 32 * HV_DENIALS_MAX + 64)
+#define HV_DENIAL_BYTES 120 /* bytes of an entry */
+#define HV_DENIALS_BYTES_MAX (HV_DENIAL_BYTES * HV_DENIALS_MAX)
 #define HV_MSG_TEXT_MAX 256                 /* bytes of an error text or agent name */
 #define HV_MSG_BLOB_MAX (1u << 20)          /* bytes of one span in a control message */
 #define HV_MSG_BYTES_MAX (2u << 20)         /* encoded bytes of a control message */
@@ -68,7 +69,7 @@ typedef enum hv_msg_kind {
   HV_MSG_DIAL,          /* request: call the sender back at an address; reply: whether that was possible (core/peers/reach.h) */
   HV_MSG_PRESENT,       /* stream, first: the sender only dials out, and lives as long as this stream (core/peers/presence.h) */
   HV_MSG_ENDED,         /* on that stream, or request and (empty) reply: peers whose stream ended */
-  HV_MSG_DENIALS,       /* request: the sender's list of denials; reply: a newer one (core/peers/denials.h) */
+  HV_MSG_DENIALS,       /* request: the sender's list of denials; reply: the union of both (core/peers/spread.h) */
   HV_MSG_GIFT,          /* stream, first: a state that its sender gives to a hub (core/state/gift.h, also for those below) */
   HV_MSG_GIFT_PIECE,    /* stream: the manifest or a chunk of that state, which is the payload */
   HV_MSG_GIFT_TAKEN,    /* stream, back: the hub takes the state; and at the end: it has it whole */
@@ -96,7 +97,7 @@ typedef struct hv_msg_hello {
   size_t n_cards;
   uint64_t life;    /* a random number, drawn anew at each start of the node; 0: not given */
   uint64_t age_ms;  /* time since that start */
-  uint64_t denials; /* serial number of its list of denials; 0: none */
+  uint64_t denials; /* mark of its list of denials (hv_admission_mark); 0: none */
 } hv_msg_hello;
 
 typedef struct hv_msg_echo {

@@ -13,7 +13,7 @@ struct hv_node {
   hv_peers peers;
   hv_reach reach;
   hv_presence presence;
-  hv_denials denials;
+  hv_spread spread; /* of the list of denials */
   hv_parcels parcels;
   hv_dht *dht;
   hv_state *state;
@@ -193,7 +193,7 @@ hv_status hv_node_new(hv_env *env, const hv_node_config *config, hv_node **out) 
     hv_mem_free(node);
     return status;
   }
-  hv_denials_init(&node->denials, env, &node->peers);
+  hv_spread_init(&node->spread, env, &node->peers);
   hv_reach_init(&node->reach, env, &node->peers, reach_changed, node);
   hv_dht_config dht = config->dht;
   dht.me = config->me;
@@ -268,8 +268,8 @@ hv_env *hv_node_env(hv_node *node) {
   return node->env;
 }
 
-hv_denials *hv_node_denials(hv_node *node) {
-  return &node->denials;
+hv_spread *hv_node_spread(hv_node *node) {
+  return &node->spread;
 }
 
 hv_peers *hv_node_peers(hv_node *node) {
@@ -330,16 +330,28 @@ static void departed(hv_node *node, const hv_event *event) {
   node->env->reply(node->env, event->request, &(hv_msg){.kind = HV_MSG_DEPART});
 }
 
+/* The caller is of a release that does not take part in the denials of this closed swarm. */
+static void refuse_older(hv_node *node, hv_request *request) {
+  hv_env_refuse(node->env, request, HV_NOT_ADMITTED,
+                "this closed swarm needs a newer release of hivemind_c, in which denials hold from all holders of the key: upgrade "
+                "hivemind_c");
+}
+
 static void asked(hv_node *node, const hv_event *event) {
+  if (!hv_spread_speaks(node->env, &event->request->peer)) {
+    refuse_older(node, event->request);
+    return;
+  }
   switch (event->msg->kind) {
   case HV_MSG_HELLO: {
     hv_peer_id peer = event->request->peer; /* the request ends with its answer */
+    uint64_t mark = event->msg->u.hello.denials;
     hv_peers_hello(&node->peers, event);
-    hv_denials_hello(&node->denials, &peer, event->msg->u.hello.denials);
+    hv_spread_hello(&node->spread, &peer, mark);
     return;
   }
   case HV_MSG_DENIALS:
-    hv_denials_asked(&node->denials, event);
+    hv_spread_asked(&node->spread, event);
     something_changed(node);
     return;
   case HV_MSG_LEAVE:
@@ -378,7 +390,7 @@ static void asked(hv_node *node, const hv_event *event) {
 }
 
 static void stream_opened(hv_node *node, const hv_event *event) {
-  if (node->stopping)
+  if (node->stopping || !hv_spread_speaks(node->env, &event->stream->peer))
     return;
   if (event->msg->kind == HV_MSG_PARCEL)
     hv_parcels_opened(&node->parcels, event);
@@ -442,15 +454,30 @@ static void moved(hv_node *node, const hv_event *event) {
     node->config.moved(node->config.arg);
 }
 
+/* True if a peer of an older release answered in a closed swarm: the call has failed, and *out says so. */
+static int answers_as_older(const hv_node *node, const hv_event *event, hv_event *out) {
+  if (event->kind != HV_EVENT_CALL_DONE || event->status != HV_OK || hv_spread_speaks(node->env, &event->peer))
+    return 0;
+  *out = *event;
+  out->status = HV_VERSION;
+  out->msg = NULL;
+  out->text =
+      "the peer runs an older release of hivemind_c, which does not take part in the denials of this closed swarm: upgrade it";
+  return 1;
+}
+
 void hv_node_step(void *self, const hv_event *event) {
   hv_node *node = self;
+  hv_event older;
+  if (answers_as_older(node, event, &older))
+    event = &older;
   if (event->kind == HV_EVENT_CALL_DONE)
     hv_peers_called(&node->peers, event);
   int answers = event->kind == HV_EVENT_CALL_DONE && event->status == HV_OK;
   int is_hello = answers && event->msg->kind == HV_MSG_HELLO, is_denials = answers && event->msg->kind == HV_MSG_DENIALS;
   if (hv_event_dispatch(event)) {
     if (is_hello)
-      hv_denials_hello(&node->denials, &event->peer, event->msg->u.hello.denials);
+      hv_spread_hello(&node->spread, &event->peer, event->msg->u.hello.denials);
     if (is_denials)
       something_changed(node);
     return;
@@ -480,7 +507,7 @@ void hv_node_step(void *self, const hv_event *event) {
     node->stopping = 1;
     hv_reach_stop(&node->reach);
     hv_presence_stop(&node->presence);
-    hv_denials_stop(&node->denials);
+    hv_spread_stop(&node->spread);
     hv_progress_registry_fini(&node->progress);
     hv_givers_stop(&node->givers);
     hv_takers_stop(&node->takers);

@@ -11,9 +11,9 @@
 #include "core/average/average.h"
 #include "core/dht/dht.h"
 #include "core/match/match.h"
-#include "core/peers/denials.h"
 #include "core/peers/parcel.h"
 #include "core/peers/peers.h"
+#include "core/peers/spread.h"
 #include "core/progress/progress.h"
 #include "core/reduce/allreduce.h"
 #include "core/state/giver.h"
@@ -59,7 +59,7 @@ void hv_node_step(void *node, const hv_event *event);
 /* The node's parts, borrowed. */
 hv_env *hv_node_env(hv_node *node);
 hv_peers *hv_node_peers(hv_node *node);
-hv_denials *hv_node_denials(hv_node *node);
+hv_spread *hv_node_spread(hv_node *node);
 hv_dht *hv_node_dht(hv_node *node);
 hv_allreduce_registry *hv_node_registry(hv_node *node); /* where rounds of averaging begin */
 hv_progress_registry *hv_node_progress(hv_node *node);  /* where the trackers of runs are opened */

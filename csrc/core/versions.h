@@ -17,8 +17,8 @@
 #define HV_FEATURE_STATE_WANTED 1ull /* it answers HV_MSG_STATE_WANTED */
 #define HV_FEATURE_DIAL 2ull         /* it answers HV_MSG_DIAL */
 #define HV_FEATURE_PRESENT 4ull      /* it takes HV_MSG_PRESENT and HV_MSG_ENDED */
-#define HV_FEATURE_DENIALS 8ull      /* it answers HV_MSG_DENIALS */
 #define HV_FEATURE_GIFT 16ull        /* it takes HV_MSG_GIFT */
+#define HV_FEATURE_DENIALS 256ull    /* it answers HV_MSG_DENIALS with the union of two lists */
 #define HV_PROTOCOL_FEATURES (HV_FEATURE_STATE_WANTED | HV_FEATURE_DIAL | HV_FEATURE_PRESENT | HV_FEATURE_DENIALS | HV_FEATURE_GIFT)
 
 #define HV_VERSIONS_MAX 65535u

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "core/msg.h"
 #include "core/peers/admission.h"
+#include "core/peers/denials.h"
 #include "core/versions.h"
 
 #define HV_VERSION_TEXT "0.1.0"
@@ -60,7 +61,8 @@ typedef struct hv_hive_config {
                             its key; NULL: it has none */
   const char *invite;    /* text of an invitation (hv_invite_new), the same as a guest; NULL: it has none. Without both the swarm is
                             open to all peers */
-  hv_span denials;       /* a list of denials (hv_denials_new, hv_hive_denials) that this peer begins with; empty: none */
+  hv_span denials;       /* a list of denials (hv_denials_new, hv_hive_denials) that this peer begins with; empty: none. It does not
+                            start with a list that is not signed by the swarm's key */
 } hv_hive_config;
 
 /* ---- closed swarms; the rules are in docs/design/invitations.md ---- */
@@ -68,14 +70,24 @@ typedef struct hv_hive_config {
 /* Writes the text of a new swarm key, which is a secret. Any thread. */
 void hv_swarm_key_new(char out[HV_SWARM_KEY_TEXT_MAX]);
 /* Writes the text of a new invitation to the swarm of this key, which is a secret, and its ID, which is none. end_s: seconds since
- * 1970. name: at most 32 letters, digits and "-_."; may be empty. Any thread. HV_MALFORMED, HV_INVALID, HV_CRYPTO, HV_NOMEM. */
-hv_status hv_invite_new(const char *swarm_key, int64_t end_s, const char *name, char out[HV_INVITE_TEXT_MAX],
+ * 1970. name: at most 32 letters, digits and "-_."; may be empty. before: an invitation that this one renews, with the same ID;
+ * NULL: none. Any thread. HV_MALFORMED, HV_INVALID, HV_CRYPTO, HV_NOMEM. */
+hv_status hv_invite_new(const char *swarm_key, int64_t end_s, const char *name, const char *before, char out[HV_INVITE_TEXT_MAX],
                         char id[HV_INVITATION_TEXT_MAX], hv_error *err);
 
-/* Makes a list of denials with one more ID, of an invitation or a peer, and signs it. The caller frees out->data with hv_mem_free.
- * before: the list so far; empty: none. The holders of the key cannot be denied. HV_MALFORMED, HV_TOO_LARGE, HV_CRYPTO,
- * HV_NOMEM. */
-hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, hv_span *out, hv_error *err);
+/* Writes a list of denials with the denial of one more ID, of an invitation or a peer. The caller frees out->data with hv_mem_free.
+ * before: the list so far; empty: none. end_s: end of the invitation; HV_DENIALS_NO_END: not known, or a peer. Holders of the key
+ * cannot be denied. HV_MALFORMED, HV_TOO_LARGE, HV_CRYPTO, HV_NOMEM. */
+hv_status hv_denials_new(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, int64_t end_s, hv_span *out,
+                         hv_error *err);
+/* The same, and takes back all denials of an ID. HV_NOT_FOUND: the list has none; and as above. */
+hv_status hv_denials_take_back(hv_mem *mem, const char *swarm_key, hv_span before, const char *id, hv_span *out, hv_error *err);
+/* Writes the union of two lists of the swarm to which this key or this invitation belongs (one of them is NULL). The caller frees
+ * out->data. HV_MALFORMED, HV_TOO_LARGE, HV_CRYPTO, HV_NOMEM. */
+hv_status hv_denials_union(hv_mem *mem, const char *swarm_key, const char *invite, hv_span one, hv_span other, hv_span *out,
+                           hv_error *err);
+/* Writes a list of an older release as one of this release. The caller frees out->data. HV_MALFORMED, HV_CRYPTO, HV_NOMEM. */
+hv_status hv_denials_convert(hv_mem *mem, const char *swarm_key, hv_span old, hv_span *out, hv_error *err);
 
 /* The version of the gRPC core that is loaded, such as "29.0.0" of release 1.51. Any thread. */
 const char *hv_grpc_version(void);
@@ -118,17 +130,25 @@ hv_mem *hv_hive_mem(hv_hive *hive);
  * machine's clock, or no peer is alive and the initial peers that answer refuse it. *cause: HV_CAUSE_NOT_INVITED,
  * HV_CAUSE_INVITATION_ENDED or HV_CAUSE_DENIED. */
 int hv_hive_refused(hv_hive *hive, hv_cause *cause, char out[HV_MSG_TEXT_MAX]);
-/* Copies at most `max` bytes of the list of denials that this peer knows, and returns its size; 0: there is none. Up to
- * HV_DENIALS_BYTES_MAX bytes. *told: how many peers have taken it from this peer, or had it. */
-size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, size_t *told);
+/* Which initial peers have returned all of the list of denials that this peer has now. */
+typedef struct hv_hive_denials_told {
+  size_t has, lacks;               /* initial peers; this peer itself is none */
+  char text[HV_MSG_TEXT_MAX + 64]; /* one that lacks it, and why; empty: none does */
+} hv_hive_denials_told;
+/* Copies at most `max` bytes of the list of denials that this peer has, and returns its size; 0: there is none. Up to
+ * HV_DENIALS_BYTES_MAX bytes. */
+size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, hv_hive_denials_told *told);
+/* Adds a list of denials to that of this peer, which passes it on. HV_MALFORMED, HV_CORRUPT: it is none of this swarm; HV_STATE:
+ * the swarm is open; HV_TOO_LARGE, HV_NOMEM. */
+hv_status hv_hive_deny(hv_hive *hive, hv_span list, hv_error *err);
 /* Writes how this peer is a member of its closed swarm, as hv_membership_print does. Empty: the swarm is open. */
-void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]);
+void hv_hive_membership(hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]);
 
 /* Writes the proof that this peer is a member of its closed swarm, which is no secret, and returns its size; 0: the swarm is open.
  */
-size_t hv_hive_proof(const hv_hive *hive, uint8_t out[HV_PROOF_MAX]);
+size_t hv_hive_proof(hv_hive *hive, uint8_t out[HV_PROOF_MAX]);
 /* Writes how another peer is a member of this closed swarm, if this is its proof; else nothing. */
-void hv_hive_proved(const hv_hive *hive, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]);
+void hv_hive_proved(hv_hive *hive, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]);
 
 /* One known peer. */
 typedef struct hv_hive_peer_info {

@@ -177,58 +177,17 @@ hv_status hv_invite_make(hv_mem *mem, const hv_identity *swarm_key, const uint8_
   return status;
 }
 
-/* ---- denials ---- */
-
-static hv_status read_entry(const char *id, uint8_t entry[32], hv_error *err) {
-  hv_peer_id peer;
-  hv_span text = hv_span_of(id, strlen(id));
-  if (hv_invitation_parse(text, entry))
-    return HV_OK;
-  if (hv_peer_parse(text, &peer, NULL) != HV_OK)
-    return hv_fail_by(
-        err, HV_MALFORMED, HV_CAUSE_BAD_INVITATION,
-        "cannot deny this: it is no ID of an invitation (inv-, 16 digits) and no peer ID (12D3Koo...); copy the ID that "
-        "the monitor shows");
-  memcpy(entry, peer.key, 32);
-  return HV_OK;
-}
-
-/* Copies the entries of `before` and the new one in their order, unless it is there. Returns the end. */
-static uint8_t *merge(hv_span before, const uint8_t entry[32], uint8_t *out) {
-  size_t n = hv_denials_count(before), i = 0;
-  const uint8_t *from = n ? before.data + 8 : NULL;
-  for (; i < n && memcmp(from + 32 * i, entry, 32) < 0; i++, out += 32)
-    memcpy(out, from + 32 * i, 32);
-  memcpy(out, entry, 32);
-  out += 32;
-  for (i += i < n && memcmp(from + 32 * i, entry, 32) == 0; i < n; i++, out += 32)
-    memcpy(out, from + 32 * i, 32);
-  return out;
-}
-
-hv_status hv_denials_add(hv_mem *mem, const hv_identity *swarm_key, hv_span before, const char *id, uint64_t serial_least,
-                         hv_span *out, hv_error *err) {
-  uint8_t entry[32];
-  uint64_t serial = hv_denials_serial(before) + 1;
-  hv_status status = read_entry(id, entry, err);
-  if (status == HV_OK && before.size &&
-      (hv_denials_check(before) != HV_OK || !hv_identity_verify(hv_identity_peer(swarm_key), HV_DENIALS_DOMAIN,
-                                                                hv_denials_signed(before), hv_denials_signature(before))))
-    status =
-        hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_INVITATION,
-                   "the list of denials beside the key is damaged, or of another swarm; remove that file, and deny all IDs again");
-  if (status == HV_OK && hv_denials_count(before) == HV_DENIALS_MAX)
-    status = hv_fail(err, HV_TOO_LARGE, "cannot deny more: the list has %d entries; make a new swarm key", HV_DENIALS_MAX);
-  uint8_t *list = status == HV_OK ? hv_mem_alloc(mem, HV_DENIALS_BYTES_MAX) : NULL;
-  if (!list)
-    return status == HV_OK ? hv_fail(err, HV_NOMEM, "out of memory") : status;
-  hv_le_put(list, serial > serial_least ? serial : serial_least, 8);
-  uint8_t *end = merge(before, entry, list + 8);
-  status = hv_identity_sign(swarm_key, HV_DENIALS_DOMAIN, hv_span_of(list, (size_t)(end - list)), end);
-  *out = hv_span_of(list, (size_t)(end - list) + 64);
-  if (status != HV_OK)
-    hv_mem_free(list);
-  return status == HV_OK ? HV_OK : hv_fail(err, status, "cannot sign the list of denials: %s", hv_status_text(status));
+hv_status hv_invite_seed(hv_span text, const hv_identity *swarm_key, uint8_t seed[32], hv_error *err) {
+  uint8_t bytes[INVITE_BYTES_MAX];
+  size_t size = parse_text(invite_prefix, "an invitation", text, bytes, sizeof bytes, err);
+  hv_status status = size ? HV_OK : HV_MALFORMED;
+  if (size && (size < INVITE_BYTES_LEAST - CHECK || memcmp(bytes + 32, hv_identity_peer(swarm_key)->key, 32) != 0))
+    status = hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_INVITATION,
+                        "cannot renew the invitation: it belongs to another swarm; give the key of that swarm");
+  if (status == HV_OK)
+    memcpy(seed, bytes, 32);
+  explicit_bzero(bytes, sizeof bytes);
+  return status;
 }
 
 /* ---- credentials ---- */

@@ -10,6 +10,7 @@
 #ifndef HV_NET_INVITATION_H
 #define HV_NET_INVITATION_H
 
+#include "core/peers/admission.h"
 #include "core/peers/denials.h"
 #include "net/identity.h"
 
@@ -27,14 +28,33 @@ hv_status hv_swarm_key_parse(hv_mem *mem, hv_span text, hv_identity **out, hv_er
 hv_status hv_invite_make(hv_mem *mem, const hv_identity *swarm_key, const uint8_t seed[32], int64_t end_s, const char *name,
                          char out[HV_INVITE_TEXT_MAX], hv_invitation *invitation, hv_error *err);
 
+/* Copies the secret of an invitation to this swarm, with which hv_invite_make renews it. HV_MALFORMED: it is none. */
+hv_status hv_invite_seed(hv_span text, const hv_identity *swarm_key, uint8_t seed[32], hv_error *err);
+
 /* ---- denials ---- */
 
-/* Writes a list of denials (core/peers/denials.h) with one more entry, signed by the swarm's key, into a block from mem that the
- * caller frees. before: the list so far; empty: none. id: that of an invitation, or of a peer. serial_least: the new list has this
- * serial number, or a higher one. HV_MALFORMED: id, or before, is none of this swarm; HV_TOO_LARGE: the list is full; HV_NOMEM,
+/* A denial by a holder of the key, or the end of denials. */
+typedef struct hv_denials_order {
+  const char *id;  /* of an invitation, or of a peer */
+  int allow;       /* 1: takes back all denials of it */
+  uint64_t number; /* a random number of a new denial */
+  int64_t end_s;   /* of the invitation that is denied; HV_DENIALS_NO_END: not known, or a peer */
+} hv_denials_order;
+
+/* The functions below write a list of denials (core/peers/denials.h) into a block from mem that the caller frees. now_s: seconds
+ * since 1970, by which entries end.
+ *
+ * The union of two lists; all signatures are checked. swarm: public half of the key. HV_MALFORMED: one of them is no list of this
+ * swarm; HV_TOO_LARGE, HV_NOMEM. */
+hv_status hv_denials_join(hv_mem *mem, const hv_peer_id *swarm, hv_span one, hv_span other, int64_t now_s, hv_span *out,
+                          hv_error *err);
+/* A list of hv_denials_join with one denial more, or with denials taken back. HV_MALFORMED: the ID is none; HV_NOT_FOUND: it is not
+ * denied; HV_TOO_LARGE, HV_NOMEM, HV_CRYPTO. */
+hv_status hv_denials_change(hv_mem *mem, const hv_identity *swarm_key, hv_span before, const hv_denials_order *order, int64_t now_s,
+                            hv_span *out, hv_error *err);
+/* A list of a release that signed lists as a whole, as a list of entries. HV_MALFORMED: it is none of this swarm; HV_NOMEM,
  * HV_CRYPTO. */
-hv_status hv_denials_add(hv_mem *mem, const hv_identity *swarm_key, hv_span before, const char *id, uint64_t serial_least,
-                         hv_span *out, hv_error *err);
+hv_status hv_denials_upgrade(hv_mem *mem, const hv_identity *swarm_key, hv_span old, hv_span *out, hv_error *err);
 
 /* ---- credentials: by which a node proves that it is a member ---- */
 

@@ -17,7 +17,7 @@ from _hivemind_c import (
 )
 
 from hivemind_c import _stderr
-from hivemind_c._invitation import Invitation, invite
+from hivemind_c._issued import Invitation, invite
 from hivemind_c._lightning import registry as _registry
 from hivemind_c.node import Node, Peer
 

@@ -12,6 +12,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 import _hivemind_c
 
 from hivemind_c import _grpc_holes, _invitation, _log, _notebook, _stderr
+from hivemind_c._denials import Denials
 
 Addresses = Union[str, Iterable[str], None]
 
@@ -85,8 +86,8 @@ class Node:
         self._starting = threading.Lock()
         self._ended = False
         self._node: Optional[_hivemind_c.Node] = None
-        self._denials_path: Optional[str] = None
-        self._denials, self._denials_at = b"", 0.0  # the list in that file, and when to look for a newer one
+        self._denials: Optional[Denials] = None
+        self._denials_at = 0.0  # when to bring the list and its file together
         self._config = dict(
             listen=_texts(listen, "listen"),
             initial_peers=_texts(initial_peers, "initial_peers"),
@@ -126,22 +127,21 @@ class Node:
     def _kept_denials(self) -> bytes:
         """The list of denials that this node kept before, and sets where it keeps it."""
         key, guest = self._config["swarm_key"], self._config["invite"]
-        if key or guest:
-            self._denials_path = _invitation.denials_path(key, self._config["identity_path"])
-        if self._denials_path is not None:
-            self._denials = _invitation.read_denials(self._denials_path)
-        return self._denials
+        if not key and not guest:
+            return b""
+        self._denials = Denials(key, guest, self._config["identity_path"])
+        self._denials.say_if_not_kept()
+        return self._denials.read()
 
     def keep_denials(self) -> None:
-        """Called now and then: writes the list of denials to its file if it has changed."""
-        if self._denials_path is None or self._node is None or time.monotonic() < self._denials_at:
+        """Called now and then: brings the list of denials and its file together."""
+        if self._denials is None or self._node is None or time.monotonic() < self._denials_at:
             return
         self._denials_at = time.monotonic() + 1
         try:
-            denials, _ = self._node.denials()
-            if denials and denials != self._denials:
-                self._denials = denials
-                _invitation.write_denials(self._denials_path, denials)
+            missing = self._denials.keep(self._node.denials()[0])
+            if missing is not None:
+                self._node.deny(missing)
         except _hivemind_c.HivemindError as error:
             logging.getLogger("hivemind_c.node").warning("%s", error)
 

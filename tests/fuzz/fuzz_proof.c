@@ -1,6 +1,5 @@
 /* Any bytes in the extension of a certificate read as a proof that prints as the same bytes, or as none; none is believed that the
- * swarm's key or an invitation by it did not sign. The bytes are also taken as the text of a key and of an invitation, and as a
- * list of denials. */
+ * swarm's key or an invitation by it did not sign. The bytes are also taken as the text of a key and of an invitation. */
 #include "net/invitation.h"
 
 #include <stdlib.h>
@@ -43,9 +42,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     must(shown.kind == HV_MEMBERSHIP_NONE);
   }
   read_text(hv_span_of(data, size));
-  status = hv_denials_check(hv_span_of(data, size));
-  must(status == HV_OK || status == HV_MALFORMED);
-  must(status != HV_OK ||
-       (hv_denials_serial(hv_span_of(data, size)) && hv_denials_count(hv_span_of(data, size)) <= HV_DENIALS_MAX));
   return 0;
 }

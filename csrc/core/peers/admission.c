@@ -1,40 +1,26 @@
 #include "core/peers/admission.h"
 
+#include "core/peers/denials.h"
+
 #include <stdio.h>
 #include <string.h>
 
-enum { ID_BYTES = 8, ENTRY = 32, SERIAL = 8, SIGNATURE = 64 };
-
-/* True if the list has this entry. */
-static int is_denied(hv_span list, const uint8_t entry[ENTRY]) {
-  size_t low = 0, high = list.size < SERIAL + SIGNATURE ? 0 : (list.size - SERIAL - SIGNATURE) / ENTRY;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    int order = memcmp(list.data + SERIAL + middle * ENTRY, entry, ENTRY);
-    if (order == 0)
-      return 1;
-    if (order < 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return 0;
-}
+enum { ID_BYTES = 8, ENTRY = 32 };
 
 hv_cause hv_admission_judge(const hv_admission *admission, const hv_peer_id *peer, const hv_membership *shown, int64_t now_s) {
-  uint8_t entry[ENTRY];
+  uint8_t subject[ENTRY];
   if (!admission || shown->kind == HV_MEMBERSHIP_HOLDER)
     return HV_CAUSE_OTHER;
   if (shown->kind != HV_MEMBERSHIP_INVITED)
     return HV_CAUSE_NOT_INVITED;
-  hv_invitation_entry(&shown->invitation, entry);
-  if (is_denied(admission->denials, entry) || (peer && is_denied(admission->denials, peer->key)))
+  hv_invitation_subject(&shown->invitation, subject);
+  if (hv_denials_has(admission->denials, subject) || (peer && hv_denials_has(admission->denials, peer->key)))
     return HV_CAUSE_DENIED;
   return shown->invitation.end_s + HV_ADMISSION_GRACE_S < now_s ? HV_CAUSE_INVITATION_ENDED : HV_CAUSE_OTHER;
 }
 
-uint64_t hv_admission_serial(const hv_admission *admission) {
-  return admission && admission->denials.size >= SERIAL ? hv_le_get(admission->denials.data, SERIAL) : 0;
+uint64_t hv_admission_mark(const hv_admission *admission) {
+  return admission ? hv_denials_mark(admission->denials) : 0;
 }
 
 void hv_admission_note(hv_admission_refusal *refusal, const hv_event *event) {
@@ -88,7 +74,7 @@ int hv_invitation_name_is_right(hv_span name) {
   return 1;
 }
 
-void hv_invitation_entry(const hv_invitation *invitation, uint8_t out[ENTRY]) {
+void hv_invitation_subject(const hv_invitation *invitation, uint8_t out[ENTRY]) {
   memset(out, 0, ENTRY);
   memcpy(out, invitation->key.key, ID_BYTES);
 }

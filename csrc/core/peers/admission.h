@@ -43,7 +43,7 @@ typedef struct hv_membership {
 struct hv_admission {
   hv_peer_id swarm; /* public half of the swarm's key */
   hv_membership me;
-  hv_span denials; /* the list of denials (core/peers/denials.h); empty: none */
+  hv_span denials; /* the list of denials (core/peers/denials.h), all of whose signatures are right; empty: none */
 };
 
 /* A refusal of this node by a peer. */
@@ -69,11 +69,11 @@ void hv_admission_refuse(hv_cause cause, const hv_membership *shown, int64_t now
 /* The sentence for a peer at `where` that this node does not talk to. */
 void hv_admission_explain(hv_cause cause, const char *where, const hv_membership *shown, int64_t now_s, char text[HV_MSG_TEXT_MAX]);
 
-/* The serial number of the list of denials; 0: none. admission may be NULL. */
-uint64_t hv_admission_serial(const hv_admission *admission);
-/* Writes the entry of a list of denials for an invitation: its ID, and zeros. That for a peer is its key. */
-void hv_invitation_entry(const hv_invitation *invitation, uint8_t out[32]);
-/* Reads the ID of an invitation as the entry of a list of denials. False: it is none. */
+/* A number that is equal for equal lists of denials, and else differs; 0: there is none. admission may be NULL. */
+uint64_t hv_admission_mark(const hv_admission *admission);
+/* Writes the subject of a denial of an invitation: its ID, and zeros. That of a peer is its key. */
+void hv_invitation_subject(const hv_invitation *invitation, uint8_t out[32]);
+/* Reads the ID of an invitation as the subject of a denial. False: it is none. */
 int hv_invitation_parse(hv_span text, uint8_t out[32]);
 /* True if these bytes can be the name of an invitation. An empty one is. */
 int hv_invitation_name_is_right(hv_span name);

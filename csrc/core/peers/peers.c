@@ -207,7 +207,7 @@ static void fill_hello(hv_peers *peers, hv_msg *msg, hv_card *cards, size_t n_ca
   msg->u.hello.agent = hv_span_of(agent, sizeof agent - 1);
   msg->u.hello.life = peers->life;
   msg->u.hello.age_ms = (peers->env->now_us(peers->env) - peers->since_us) / 1000;
-  msg->u.hello.denials = hv_admission_serial(peers->env->admission);
+  msg->u.hello.denials = hv_admission_mark(peers->env->admission);
   msg->u.hello.cards = cards;
   msg->u.hello.n_cards = n_cards;
 }

@@ -57,12 +57,33 @@ static void keep_refusal(hv_closed *closed, const hv_admission *admission, const
   closed->refused.cause = cause;
 }
 
+/* Counts the initial peers that have returned the list of this node. */
+static void keep_told(hv_closed *closed, const hv_peers *peers, const hv_spread *spread) {
+  char where[HV_ADDR_TEXT_MAX];
+  closed->told = (hv_hive_denials_told){0};
+  for (size_t i = 0; i < peers->n_starts; i++) {
+    const hv_peers_start *start = &peers->starts[i];
+    if (hv_peer_equal(&start->target.id, &peers->config.me.id))
+      continue;
+    if (start->status == HV_OK && hv_spread_has(spread, &start->answered)) {
+      closed->told.has++;
+      continue;
+    }
+    const char *why = start->status == HV_OK     ? "it has not returned the list"
+                      : start->status == HV_BUSY ? "it has not answered yet"
+                                                 : start->text;
+    if (!closed->told.lacks++)
+      snprintf(closed->told.text, sizeof closed->told.text, "%.100s: %.200s", hv_addr_print_short(&start->target.addr, where), why);
+  }
+}
+
 /* Without memory the older list stays, until the next change. */
 static void keep_denials(hv_closed *closed, hv_mem *mem, hv_span list) {
-  uint8_t *copy = hv_mem_alloc(mem, list.size);
+  uint8_t *copy = hv_mem_alloc(mem, list.size ? list.size : 1);
   if (!copy)
     return;
-  memcpy(copy, list.data, list.size);
+  if (list.size)
+    memcpy(copy, list.data, list.size);
   hv_mem_free(closed->denials);
   closed->denials = copy;
   closed->denials_size = list.size;
@@ -72,13 +93,13 @@ void hv_closed_keep(hv_closed *closed, hv_mem *mem, hv_node *node) {
   const hv_admission *admission = hv_node_env(node)->admission;
   pthread_mutex_lock(&closed->lock);
   keep_refusal(closed, admission, hv_node_peers(node));
-  closed->told = hv_node_denials(node)->told;
-  if (hv_admission_serial(admission) != hv_denials_serial(hv_span_of(closed->denials, closed->denials_size)))
+  keep_told(closed, hv_node_peers(node), hv_node_spread(node));
+  if (hv_admission_mark(admission) != hv_denials_mark(hv_span_of(closed->denials, closed->denials_size)))
     keep_denials(closed, mem, admission->denials);
   pthread_mutex_unlock(&closed->lock);
 }
 
-size_t hv_closed_denials(hv_closed *closed, uint8_t *out, size_t max, size_t *told) {
+size_t hv_closed_denials(hv_closed *closed, uint8_t *out, size_t max, hv_hive_denials_told *told) {
   pthread_mutex_lock(&closed->lock);
   size_t size = closed->denials_size;
   if (size)

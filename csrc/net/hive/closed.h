@@ -20,7 +20,8 @@ typedef struct hv_closed {
   pthread_mutex_t lock;
   hv_admission_refusal refused; /* under the lock, as are those below */
   uint8_t *denials;             /* a copy of the list of denials */
-  size_t denials_size, told;
+  size_t denials_size;
+  hv_hive_denials_told told;
 } hv_closed;
 
 void hv_closed_init(hv_closed *closed);
@@ -31,7 +32,7 @@ hv_status hv_closed_read(hv_closed *closed, hv_mem *mem, const hv_hive_config *c
 /* Copies for the program's threads whether the peers refuse this node, and the list of denials. */
 void hv_closed_keep(hv_closed *closed, hv_mem *mem, hv_node *node);
 /* As hv_hive_denials. */
-size_t hv_closed_denials(hv_closed *closed, uint8_t *out, size_t max, size_t *told);
+size_t hv_closed_denials(hv_closed *closed, uint8_t *out, size_t max, hv_hive_denials_told *told);
 /* As hv_hive_refused. */
 int hv_closed_refused(hv_closed *closed, hv_cause *cause, char out[HV_MSG_TEXT_MAX]);
 

@@ -560,14 +560,14 @@ static void ended(void *arg, const char *why) {
     hv_hive_fail_op(hive->ops, HV_CLOSED, why);
 }
 
-/* A list that the program has kept. One that cannot be used is no reason not to start. */
-static void take_denials(hv_hive *hive, hv_span list) {
-  hv_status status = hv_denials_take(hv_node_denials(hive->node), list);
+/* A list that the program has kept: without it denied peers would be admitted. */
+static hv_status take_denials(hv_hive *hive, hv_span list, hv_error *err) {
+  hv_status status = hv_spread_take(hv_node_spread(hive->node), list);
   if (status != HV_OK)
-    hv_log_write(hive->log, hv_clock_us(), HV_LOG_WARN, "hive", "denials_ignored", "ignoring a list of denials that was kept: %s",
-                 hv_status_text(status));
-  else
-    hv_closed_keep(&hive->closed, hive->mem, hive->node);
+    return hv_fail(err, status, "cannot start a node: its list of denials is none of this swarm (%s); give the list again",
+                   hv_status_text(status));
+  hv_closed_keep(&hive->closed, hive->mem, hive->node);
+  return HV_OK;
 }
 
 static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const hv_addresses *listen, const hv_addresses *initial,
@@ -610,7 +610,7 @@ static hv_status assemble(hv_hive *hive, const hv_hive_config *config, const hv_
     status = make_node(hive, config, initial, err);
   }
   if (status == HV_OK && config->denials.size)
-    take_denials(hive, config->denials);
+    status = take_denials(hive, config->denials, err);
   if (status == HV_OK)
     status = hv_loop_run(hive->loop, &(hv_core){hive->node, hv_node_step}, err);
   return status;
@@ -757,35 +757,13 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max) {
   return n;
 }
 
-int hv_hive_refused(hv_hive *hive, hv_cause *cause, char out[HV_MSG_TEXT_MAX]) {
-  return hv_hive_usable(hive) == HV_OK && hv_closed_refused(&hive->closed, cause, out);
-}
-
-size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, size_t *told) {
-  *told = 0;
-  return hv_hive_usable(hive) == HV_OK ? hv_closed_denials(&hive->closed, out, max, told) : 0;
-}
-
-void hv_hive_membership(const hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]) {
-  hv_membership_print(&hive->closed.credentials.admission.me, out);
-}
-
-size_t hv_hive_proof(const hv_hive *hive, uint8_t out[HV_PROOF_MAX]) {
-  size_t size = 0;
-  int is_closed = hive->closed.credentials.signer != NULL;
-  return is_closed && hv_proof_make(&hive->closed.credentials, hv_hive_peer(hive), out, &size) == HV_OK ? size : 0;
-}
-
-void hv_hive_proved(const hv_hive *hive, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]) {
-  hv_membership shown = {0};
-  if (hive->closed.credentials.signer)
-    hv_proof_check(proof, peer, &hive->closed.credentials.admission.swarm, &shown);
-  hv_membership_print(&shown, out);
-}
-
 int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen) {
   out[0] = 0, *seen = (hv_addr){0};
   return hv_hive_usable(hive) == HV_OK && hv_opening_text(&hive->opening, out, seen);
+}
+
+hv_closed *hv_hive_closed(hv_hive *hive) {
+  return &hive->closed;
 }
 
 hv_log *hv_hive_log(hv_hive *hive) {

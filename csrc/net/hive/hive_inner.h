@@ -9,6 +9,7 @@
 #define HV_NET_HIVE_INNER_H
 
 #include "core/node.h"
+#include "net/hive/closed.h"
 #include "net/hive/future.h"
 
 typedef struct hv_hive_op hv_hive_op;
@@ -46,6 +47,7 @@ struct hv_hive_op {
       hv_hive_follower *follower;
       const hv_hive_follower_config *config; /* of one to open: the program waits, and keeps it */
     } follow;
+    hv_span denials; /* the program waits, and keeps them */
     hv_state_offer state_offer;
     hv_state_load state_load;
     hv_state_wait state_wait;
@@ -80,6 +82,8 @@ void hv_hive_end_op(hv_hive_op *op, hv_status status, const char *text);
 void hv_hive_fail_op(hv_hive_op *op, hv_status status, const char *text);
 void hv_hive_fail_op_by(hv_hive_op *op, hv_status status, hv_cause cause, const char *text);
 
+/* Its place in a closed swarm. */
+hv_closed *hv_hive_closed(hv_hive *hive);
 /* The averager's own, which only the hive thread may use. */
 hv_average *hv_hive_averager_core(hv_hive_averager *averager);
 

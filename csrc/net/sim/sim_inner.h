@@ -156,6 +156,8 @@ uint64_t sim_hash_mix(uint64_t a, uint64_t b);
 
 /* The membership that another node proves to this one; NULL: none. */
 const hv_membership *sim_member(const sim_node *node, const sim_node *other);
+/* Seconds since 1970, by the node's clock. */
+int64_t sim_unix_s(hv_env *env);
 /* Why a node does not admit another one, which proves what its own admission says. HV_CAUSE_OTHER: it does. */
 hv_cause sim_apart(const sim_node *node, const sim_node *other);
 

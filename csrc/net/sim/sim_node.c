@@ -338,6 +338,7 @@ static void fill_env(sim_node *node) {
       .admission = node->config.admission ? &node->admission : NULL,
       .deny = env_deny,
       .now_us = env_now,
+      .unix_s = sim_unix_s,
       .random = env_random,
       .timer_set = env_timer_set,
       .timer_clear = env_timer_clear,

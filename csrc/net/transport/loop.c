@@ -82,6 +82,11 @@ static hv_status env_deny(hv_env *env, hv_span list) {
   return HV_OK;
 }
 
+static int64_t env_unix_s(hv_env *env) {
+  (void)env;
+  return hv_clock_unix_s();
+}
+
 static void env_sha256(hv_env *env, hv_span bytes, hv_hash *out) {
   (void)env;
   hv_identity_sha256(bytes, out);
@@ -154,6 +159,7 @@ static void fill_env(hv_loop *loop) {
       .log = loop->log,
       .spoken = &loop->spoken,
       .now_us = env_now,
+      .unix_s = env_unix_s,
       .random = env_random,
       .timer_set = env_timer_set,
       .timer_clear = env_timer_clear,

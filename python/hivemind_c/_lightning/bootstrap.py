@@ -102,7 +102,7 @@ def _of_private(addresses: Sequence[str]) -> str:
 def invite(dht: DHT) -> str:
     """Tells the two ways in which others join, and returns the line that they run."""
     addresses = reachable(dht.get_visible_maddrs())
-    line = join_line(addresses, invitation=dht.invitation_to_print())
+    line = join_line(addresses, invitation=dht.invitation_to_print("trainer"))
     print(
         f"\nA swarm begins here. To join it, run this on other machines, any number of them:\n\n{line}\n\n"
         f'or give them the addresses in the program: HivemindStrategy(initial_peers="{",".join(addresses)}", ...)\n'

@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
     parser.add_argument("--identity_path", metavar="FILE", help="this node's key, made if missing: with it and a port of your choice the address stays the same")
     add_credentials(parser)
+    parser.add_argument("--print_invite", action="store_true", help="prints an invitation too; one for seven days counts for all starts")
     parser.add_argument("--refresh_period", type=float, default=30, metavar="SECONDS", help="how often it tells how it is (default: %(default)s)")
     parser.add_argument("--use_ipfs", action="store_true", help="accepted, but peers are not looked up outside the swarm")
     parser.add_argument("--no_relay", action="store_true", help="accepted: connections are always direct")
@@ -117,7 +118,7 @@ def serve(options: argparse.Namespace, ended: threading.Event) -> None:
     try:
         addresses = reachable(dht.get_visible_maddrs())
         tell(" ".join(["--initial_peers", *addresses]))
-        if invitation := dht.invitation_to_print("dht"):
+        if options.print_invite and (invitation := dht.invitation_to_print("dht")):
             tell(invitation)
         say("ready", {"peer_id": dht.peer_id, "addresses": addresses}, "others join this node with the --initial_peers printed above")
         while not ended.is_set():

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add("--initial_peers", **several, help="peers or other hubs of the run; none begins a new swarm")
     add("--identity", "--identity_path", metavar="FILE", help="the hub's key; by default one in the state folder")
     add_credentials(parser)
+    add("--print_invite", action="store_true", help="prints an invitation too; one for seven days counts for all starts")
     add("--memory", default="1G", metavar="SIZE", help="memory of the hub (default: %(default)s)")
     add("--checkpoints", metavar="DIR", help="keeps the newest states there; by default in memory only")
     add("--keep", type=int, default=3, metavar="N", help="checkpoints of each run that stay (default: %(default)s)")
@@ -148,7 +149,8 @@ class Service:
                     address,
                 )
             self.join = "INITIAL_PEERS=" + ",".join(reachable(self._dht.get_visible_maddrs()))
-            words = list(filter(None, (self._dht.invitation_to_print("hub"), self.join)))
+            invitation = self._dht.invitation_to_print("hub") if options.print_invite else ""
+            words = list(filter(None, (invitation, self.join)))
             tell(" ".join(words))
             tell("\n".join(f"%env {word}" for word in words))  # the same for a cell of a notebook
             for number, run_id in enumerate(options.run_id):

@@ -1,4 +1,4 @@
-"""hivemind-invite: makes the key of a closed swarm, invitations to it, and its list of denials."""
+"""hivemind-invite: the key of a closed swarm, invitations to it, the record of them, and the list of denials."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 import time
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
-from hivemind_c import HivemindError, HivemindTimeoutError, HivemindValueError, Node, __version__, _invitation
+from hivemind_c import HivemindError, HivemindTimeoutError, HivemindValueError, Node, __version__
+from hivemind_c import _invitation, _issued, _kept
+from hivemind_c._denials import denied_in
 from hivemind_c.cli.dht import tell
 from hivemind_c.node import _texts
 
@@ -25,8 +27,12 @@ def parser() -> argparse.ArgumentParser:
     add("key", nargs="?", metavar="FILE", help="the swarm's key; by default that of the variable HIVEMIND_SWARM_KEY")
     add("--new", metavar="FILE", help="makes a new swarm key in this file, which must not exist")
     add("--days", type=float, default=7, help="days for which the invitation counts (default: %(default)g)")
-    add("--name", default="", help="name that the monitor shows: at most 32 letters, digits and '-_.'")
-    add("--deny", metavar="ID", help="denies an invitation and all peers that came by it, or a peer")
+    add("--name", default="", help="name that the monitor shows, which has one invitation at a time: at most 32 letters, digits and '-_.'")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--list", action="store_true", help="shows the invitations that were issued beside this key")
+    only.add_argument("--renew", metavar="NAME", help="gives the invitation of this name or ID another end")
+    only.add_argument("--deny", metavar="NAME", help="denies the invitations of this name or ID with all their peers, or a peer by its ID")
+    only.add_argument("--allow", metavar="NAME", help="takes such a denial back")
     add(
         "--initial_peers",
         action="extend",
@@ -39,34 +45,85 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def as_time(moment: Optional[float]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
+
+
+def path_of(options: argparse.Namespace) -> Optional[str]:
+    """The path of the key, which a command line may name; the key itself may not be there."""
+    return _invitation.path_only(options.key, _invitation.KEY_VARIABLE)
+
+
 def make(options: argparse.Namespace) -> None:
     """Prints an invitation, and below it its ID as a comment of a shell."""
-    key = _invitation.path_only(options.key, _invitation.KEY_VARIABLE)
-    made = _invitation.invite(key, days=options.days, name=options.name)
-    ends = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(made.ends))
+    renewed = options.renew is not None
+    made = _issued.invite(path_of(options), days=options.days, name=options.renew if renewed else options.name, renew=renewed)
     tell(f"INVITE={made.text}")
-    tell(f"# {made.id}{' ' if made.name else ''}{made.name} ends {ends}")
+    tell(f"# {made.id}{' ' if made.name else ''}{made.name} ends {as_time(made.ends)}")
 
 
-def deny(options: argparse.Namespace) -> None:
-    """Writes the list beside the key, and sends it to a peer, which passes it on."""
-    path = _invitation.path_only(options.key, _invitation.KEY_VARIABLE)
-    _invitation.deny(path, options.deny)
-    tell(f"# denied {options.deny}; a peer that has the swarm's key cannot be denied")
+def show(options: argparse.Namespace) -> None:
+    """Prints the record, and what is denied besides."""
+    record = _issued.Record(_issued.key_of(path_of(options)))
+    denied, newest = denied_in(record.denials.read()), record.newest()
+    for one in newest.values():
+        states = ["denied"] * (one.id in denied) + ["ended"] * (one.ends <= time.time())
+        tell(
+            f"{one.id} {one.name or '-'} ends {as_time(one.ends)}, issued {as_time(one.issued)} by {one.by}"
+            + "".join(f", {state}" for state in states)
+        )
+    for number in denied:
+        if number not in newest:
+            tell(f"{number} - denied")
+
+
+def exchange(record: _issued.Record, peers: Sequence[str], path: Optional[str]) -> Tuple[int, str]:
+    """Exchanges the list with the initial peers, and keeps what they have.
+
+    Returns how many have returned all of it, and why another one has not.
+
+    Args:
+        record: The record and the list.
+        peers: The initial peers.
+        path: Path of the key.
+    """
+    with Node(client_mode=True, initial_peers=peers, swarm_key=path, log_level="error") as node:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            denials, has, lacks, why = node.core.denials()
+            if (has and not lacks) or time.monotonic() >= deadline:
+                break
+            time.sleep(0.05)
+    record.denials.write(denials, _kept.WAIT_S)
+    return has, "" if has and not lacks else why or "none answers"
+
+
+def change(options: argparse.Namespace) -> None:
+    """Changes the list beside the key, and gives it to the initial peers, which pass it on."""
+    path = path_of(options)
+    record = _issued.Record(_issued.key_of(path))
     peers = _texts(",".join(options.initial_peers) or os.environ.get("INITIAL_PEERS", ""), "initial_peers")
+    if options.deny is not None:
+        numbers = record.deny(options.deny)
+        tell(f"# denied {' '.join(numbers)}; a peer that has the swarm's key cannot be denied")
+    else:
+        if peers:  # another holder may have denied it
+            exchange(record, peers, path)
+        numbers = record.allow(options.allow)
+        tell(f"# allowed {' '.join(numbers)} again")
     if not peers:
         raise HivemindValueError(
-            "the list is beside the key, and no peer has it yet: run the command again with --initial_peers, or restart "
-            "a peer or a hub that reads this file"
+            "the list is beside the key, and only peers that read this file have it: run the command again with "
+            "--initial_peers"
         )
-    with Node(client_mode=True, initial_peers=peers, swarm_key=path, log_level="error") as node:
-        node.wait_for_peers(1, timeout=WAIT_S)
-        deadline = time.monotonic() + WAIT_S
-        while not (told := node.core.denials()[1]) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    if not told:
-        raise HivemindTimeoutError(f"no peer has taken the list within {WAIT_S:g} s; run the command again")
-    tell("# the swarm has it, and passes it on within seconds")
+    has, why = exchange(record, peers, path)
+    if why:
+        raise HivemindTimeoutError(
+            f"the list is beside the key, and not all initial peers have returned it within {WAIT_S:g} s: {why}; run the "
+            "command again, or name peers that are there"
+        )
+    whose = "the initial peer has" if has == 1 else f"{has} initial peers have"
+    tell(f"# {whose} returned the list, and it reaches all members within seconds")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -77,8 +134,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 parser().error("--new makes a key and nothing else: run hivemind-invite again to invite")
             _invitation.new_key(options.new)
             tell(f"# {options.new} holds the swarm's key: keep it secret")
-        elif options.deny is not None:
-            deny(options)
+        elif options.list:
+            show(options)
+        elif options.deny is not None or options.allow is not None:
+            change(options)
         else:
             make(options)
     except (HivemindError, ValueError, OSError) as error:

@@ -13,7 +13,7 @@ from typing import Any, Awaitable, Callable, Iterable, Optional, Tuple, TypeVar,
 import _hivemind_c
 from _hivemind_c import Future, HivemindConnectionError, HivemindError, HivemindLookupError, HivemindTimeoutError
 
-from hivemind_c import _invitation
+from hivemind_c import _invitation, _issued
 from hivemind_c._signature import hides_options
 from hivemind_c.dht import options as options_of
 from hivemind_c.dht.node import DHTNode
@@ -309,12 +309,12 @@ class DHT:
     def invitation_to_print(self, name: str = "") -> str:
         """Returns "INVITE=hvi1..." for a line that invites other peers. Empty: the swarm is open.
 
-        A holder of the key makes an invitation for seven days, and a guest shows its own.
+        A holder of the key has one invitation of that name, for seven days at a time, and a guest shows its own.
 
         Args:
-            name: Name of an invitation that is made.
+            name: Name of the invitation.
         """
-        return _invitation.to_print(self._node._config, name)
+        return _issued.to_print(self._node._config, name)
 
     def check_admission(self) -> None:
         """Raises HivemindPermissionError if the swarm does not admit this peer, or not any more."""

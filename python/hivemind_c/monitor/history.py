@@ -11,6 +11,7 @@ import pathlib
 import sqlite3
 from typing import Any, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from hivemind_c._kept import state_folder
 from hivemind_c.monitor.gather import FAILURES_MAX, Failure, Snapshot
 
 logger = logging.getLogger("hivemind_c.monitor")
@@ -25,14 +26,6 @@ class Point(NamedTuple):
     speed: float
     loss: Optional[float]
     peers: int
-
-
-def state_folder() -> pathlib.Path:
-    """Where monitors keep what must outlive them: $XDG_STATE_HOME/hivemind_c."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    folder = pathlib.Path(base, "hivemind_c")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
 
 
 def own_key() -> Tuple[str, Any]:

@@ -121,9 +121,13 @@ PYTHON = {
         "assert trainer.global_step == 0 and trainer.strategy.optimizer is None or trainer.strategy.global_epoch == 0",
     ),
     "docs/howto/private-swarm.md": (
-        "import os, threading, urllib.request\nfrom hivemind_c import _invitation\n_invitation.new_key('swarm.key')\nos.environ.update(ADA_PASSWORD='pass', INITIAL_PEERS='here')",
-        "threading.Thread(target=server.serve_forever, daemon=True).start()\nask = lambda word: urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8765', headers={'Authorization': 'Basic ' + base64.b64encode(word).decode()}))\n"
-        "assert ask(b'ada:pass').read().startswith(b'INVITE=hvi1')\ntry:\n    ask(b'ada:other')\n    assert False\nexcept urllib.error.HTTPError as error:\n    assert error.code == 401",
+        "import os, socket, threading, urllib.request\nfrom hivemind_c import _invitation\nfrom hivemind_c.cli.invite import main\n_invitation.new_key('swarm.key')\nos.environ.update(ADA_PASSWORD='pass', INITIAL_PEERS='here')",
+        "threading.Thread(target=server.serve_forever, daemon=True).start()\nask = lambda word: urllib.request.urlopen(urllib.request.Request('http://127.0.0.1:8765', headers={'Authorization': word}))\n"
+        "basic = lambda word: 'Basic ' + base64.b64encode(word).decode()\nfirst = ask(basic(b'ada:pass')).read()\nassert first.startswith(b'INVITE=hvi1') and ask(basic(b'ada:pass')).read() == first\n"
+        "def refused(word):\n    try:\n        ask(word)\n    except urllib.error.HTTPError as error:\n        return error.code\n"
+        "assert [refused(word) for word in (basic(b'ada:other'), basic(b'eve:pass'), basic(b'eve:no such login'), 'Basic ada:pass', 'Basic =', basic(b'\\xff'), '')] == [401] * 7\n"
+        "before = threading.active_count()\nidle = [socket.create_connection(('127.0.0.1', 8765)) for _ in range(100)]\nimport time\ntime.sleep(1)\nassert threading.active_count() <= before + 32\n[one.close() for one in idle]\ntime.sleep(1)\n"
+        "os.environ['INITIAL_PEERS'] = ''\nassert main(['swarm.key', '--deny', 'ada']) == 1 and refused(basic(b'ada:pass')) == 403",
     ),
     "docs/howto/unreliable-machines.md": ("", "assert optimizer.run_id == 'spot'"),
     "benchmarks/README.md": (
@@ -254,24 +258,38 @@ def run_records(shell):
 
 
 def run_private_swarm(shell):
-    """The commands of the page in their order, with what the ones before have printed."""
-    new, hub, invite, doctor, deny = [command for page, command in commands() if page == "docs/howto/private-swarm.md"]
-    assert ended(shell(new)) == "# swarm.key holds the swarm's key: keep it secret\n"
+    """The commands of the page in their order, with what the ones before have printed, and each line that the page shows."""
+    new, hub, invite, doctor, listed, deny, allow, renew = [command for page, command in commands() if page == "docs/howto/private-swarm.md"]
+    shown = {command: lines for block in blocks(NAMES["docs/howto/private-swarm.md"], "console") for command, *lines in [block[2:].splitlines()]}
+    assert ended(shell(new)).splitlines() == shown[new]
     there = shell(f"{hub} --host 127.0.0.1 --port 0")
-    printed = dict(word.split("=", 1) for word in there.stdout.readline().split())
-    assert list(printed) == ["INVITE", "INITIAL_PEERS"]
+    address = there.stdout.readline().removeprefix("INITIAL_PEERS=").strip()
+    assert there.stdout.readline() == f"%env INITIAL_PEERS={address}\n"
     line, note = ended(shell(invite)).splitlines()
     number = note.split()[1]
-    assert re.fullmatch(r"# inv-[0-9a-f]{16} lab-3 ends \d{4}-\d\d-\d\d \d\d:\d\d UTC", note)
+    day = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+    assert re.fullmatch(rf"# inv-[0-9a-f]{{16}} lab-3 ends {day}", note)
+    assert ended(shell(invite)).splitlines() == [line, note]
 
     def as_printed(command):
-        command = command.replace("INVITE=hvi1BAUG...", line).replace("inv-3f9a0c1b2d4e5f60", number)
-        return re.sub(r"INITIAL_PEERS=\S+", f"INITIAL_PEERS={printed['INITIAL_PEERS']}", f"env {command}")
+        command = command.replace("INVITE=hvi1BAUG...", line)
+        return re.sub(r"INITIAL_PEERS=\S+", f"INITIAL_PEERS={address}", f"env {command}")
+
+    def as_shown(command):
+        return [line.replace("inv-3f9a0c1b2d4e5f60", number) for line in shown[command]]
 
     assert "answers within" in ended(shell(as_printed(doctor)), (0, 1))
-    told = ended(shell(as_printed(deny)))
-    assert told.splitlines()[-1] == "# the swarm has it, and passes it on within seconds"
+    told = ended(shell(listed))
+    assert re.fullmatch(rf"{number} lab-3 ends {day}, issued {day} by \S+@\S+\n", told) and len(shown[listed]) == 1
+    assert ended(shell(as_printed(deny))).splitlines() == as_shown(deny)
     assert "has denied this peer" in ended(shell(as_printed(doctor)), (1,))
+    assert ended(shell(listed)).endswith(", denied\n")
+    assert ended(shell(as_printed(allow))).splitlines() == as_shown(allow)
+    assert "answers within" in ended(shell(as_printed(doctor)), (0, 1))
+    renewed, again = ended(shell(renew)).splitlines()
+    assert renewed != line and again.startswith(f"# {number} lab-3 ends ") and again != note
+    line = renewed
+    assert "answers within" in ended(shell(as_printed(doctor)), (0, 1))
     stopped(there)
 
 

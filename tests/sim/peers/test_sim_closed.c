@@ -1,8 +1,7 @@
-/* A closed swarm of 64 members and 16 strangers: its tables of peers, ends of invitations, and the spread of a denial. */
+/* A closed swarm of 64 members and 16 strangers: its tables of peers, and ends of invitations. */
 #include "lib/check.h"
 
 #include "core/node.h"
-#include "core/peers/denials.h"
 #include "core/peers/standing.h"
 #include "net/invitation.h"
 #include "net/sim/sim.h"
@@ -18,7 +17,6 @@ typedef struct scene {
   hv_identity *key;
   hv_admission admission[NODES]; /* those of strangers are not used */
   hv_target own[NODES], initial;
-  hv_span list;
 } scene;
 
 typedef struct seat {
@@ -74,7 +72,6 @@ static void open_scene(scene *s, uint64_t seed, int64_t end_s, const int64_t *sk
 
 static void close_scene(scene *s) {
   assert_int_equal(hv_sim_free(s->sim), 0);
-  hv_mem_free((void *)s->list.data);
   hv_identity_free(s->key);
   assert_int_equal(s->mem.blocks, 0);
 }
@@ -110,91 +107,6 @@ static void strangers_meet_no_member(void **unused) {
   close_scene(&s);
 }
 
-typedef struct taking {
-  hv_command command;
-  hv_span list;
-  hv_status status;
-} taking;
-
-static void take(hv_command *command, void *core) {
-  taking *t = (taking *)command;
-  t->status = hv_denials_take(hv_node_denials(core), t->list);
-}
-
-static void deny(scene *s, size_t at) {
-  char id[HV_INVITATION_TEXT_MAX];
-  static taking t;
-  hv_span before = s->list;
-  hv_invitation_print(&s->admission[MEMBERS - 1].me.invitation, id);
-  assert_int_equal(hv_denials_add(&s->mem, s->key, before, id, 1, &s->list, NULL), HV_OK);
-  hv_mem_free((void *)before.data);
-  t = (taking){.command = {.run = take}, .list = s->list, .status = HV_INTERNAL};
-  assert_int_equal(hv_sim_command(s->sim, at, &t.command), HV_OK);
-  hv_sim_run_until(s->sim, hv_sim_now(s->sim) + 1000);
-  assert_int_equal(t.status, HV_OK);
-}
-
-/* Number of members, without the denied ones, that have the list. */
-static size_t having(scene *s) {
-  size_t n = 0;
-  for (size_t i = 0; i < MEMBERS - DENIED; i++)
-    n += hv_admission_serial(hv_node_env(node_of(s, i))->admission) == hv_denials_serial(s->list);
-  return n;
-}
-
-static void assert_denied_are_gone(scene *s) {
-  for (size_t i = 0; i < MEMBERS - DENIED; i++)
-    assert_int_equal(alive_of(s, i, MEMBERS - DENIED, MEMBERS), 0);
-}
-
-static void denial_reaches_all_within_30_s(void **unused) {
-  scene s;
-  (void)unused;
-  open_scene(&s, 5802, INT32_MAX, NULL);
-  hv_sim_run_until(s.sim, 60 * SECOND);
-  deny(&s, 20);
-  hv_sim_run_until(s.sim, hv_sim_now(s.sim) + 30 * SECOND);
-  assert_int_equal(having(&s), MEMBERS - DENIED);
-  hv_sim_run_until(s.sim, hv_sim_now(s.sim) + 30 * SECOND); /* clients among them fall silent */
-  assert_denied_are_gone(&s);
-  for (size_t i = 0; i < MEMBERS - DENIED; i++)
-    assert_true(alive_of(&s, i, 0, MEMBERS - DENIED) >= 8);
-  close_scene(&s);
-}
-
-static void denial_crosses_a_partition_when_it_ends(void **unused) {
-  scene s;
-  (void)unused;
-  open_scene(&s, 5803, INT32_MAX, NULL);
-  hv_sim_run_until(s.sim, 60 * SECOND);
-  for (size_t i = 40; i < MEMBERS; i++)
-    hv_sim_group(s.sim, i, 1);
-  deny(&s, 3);
-  hv_sim_run_until(s.sim, hv_sim_now(s.sim) + 60 * SECOND);
-  assert_true(having(&s) >= 35 && having(&s) <= 40);
-  hv_sim_heal(s.sim);
-  for (int i = 0; i < 300 && having(&s) < MEMBERS - DENIED; i++)
-    hv_sim_run_until(s.sim, hv_sim_now(s.sim) + SECOND);
-  assert_int_equal(having(&s), MEMBERS - DENIED);
-  hv_sim_run_until(s.sim, hv_sim_now(s.sim) + 60 * SECOND);
-  assert_denied_are_gone(&s);
-  close_scene(&s);
-}
-
-static void member_that_restarts_has_its_list(void **unused) {
-  scene s;
-  (void)unused;
-  open_scene(&s, 5804, INT32_MAX, NULL);
-  hv_sim_run_until(s.sim, 30 * SECOND);
-  deny(&s, 0);
-  hv_sim_run_until(s.sim, hv_sim_now(s.sim) + 30 * SECOND);
-  hv_sim_kill(s.sim, 10);
-  assert_int_equal(hv_sim_restart(s.sim, 10), HV_OK);
-  hv_sim_run_until(s.sim, hv_sim_now(s.sim) + 10 * SECOND);
-  assert_int_equal(having(&s), MEMBERS - DENIED);
-  close_scene(&s);
-}
-
 /* The guests' invitations end after a minute, by clocks that are up to 40 minutes apart; an hour of grace hides that. */
 static void skewed_clocks_part_nobody_before_the_end(void **unused) {
   scene s;
@@ -215,9 +127,6 @@ static void skewed_clocks_part_nobody_before_the_end(void **unused) {
 int main(void) {
   static const struct CMUnitTest tests[] = {
       cmocka_unit_test(strangers_meet_no_member),
-      cmocka_unit_test(denial_reaches_all_within_30_s),
-      cmocka_unit_test(denial_crosses_a_partition_when_it_ends),
-      cmocka_unit_test(member_that_restarts_has_its_list),
       cmocka_unit_test(skewed_clocks_part_nobody_before_the_end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

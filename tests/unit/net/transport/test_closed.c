@@ -251,7 +251,8 @@ static void denied_peer_loses_its_streams_and_calls(void **unused) {
   assert_true(real_wait_for(&guest, HV_EVENT_STREAM_OPENED, 1, PATIENCE_MS));
   assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
   hv_invitation_print(&s.invitation, id);
-  assert_int_equal(hv_denials_add(&s.mem, s.key, hv_span_of(NULL, 0), id, 7, &list, NULL), HV_OK);
+  hv_denials_order order = {.id = id, .end_s = HV_DENIALS_NO_END};
+  assert_int_equal(hv_denials_change(&s.mem, s.key, hv_span_of(NULL, 0), &order, 0, &list, NULL), HV_OK);
   real_do(&holder, deny, &list);
   assert_true(real_wait_for(&guest, HV_EVENT_STREAM_CLOSED, 2, PATIENCE_MS)); /* that which it opened, and that of the holder */
   assert_true(real_wait_for(&holder, HV_EVENT_STREAM_CLOSED, 2, PATIENCE_MS));
