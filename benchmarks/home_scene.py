@@ -1,0 +1,188 @@
+"""One machine of the row `home-line`, in the namespace and with the line that bench_wan gave it: a trainer, or a hub.
+
+    home_scene.py FOLDER HUB     machine 0 prints a JSON object
+
+HUB is 1 if nobody can dial the trainers; then the last machine is a hub.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TRAINERS, JOINER, HUB = 3, 3, 4  # machines 0 to 2 begin together; one more comes; JOINER and HUB: numbers of machines
+KILLED = 2
+PARAMETERS, BATCH, BATCH_S, BATCHES = 12_400_000, 4, 0.25, 24  # BATCHES: of each trainer in an epoch of three
+PORT = 31400
+START_S, ALONE_S, WITH_S, AFTER_S = 60, 15, 65, 15  # until all train; then three, four, three of them
+
+
+def trainer(folder, number, is_client, initial):
+    """Trains until it is killed, and writes an event for each batch and each epoch.
+
+    Args:
+        folder: Path of the folder for events.
+        number: Number of the machine.
+        is_client: Nobody can dial it.
+        initial: Addresses of peers.
+    """
+    import torch
+
+    import hivemind_c as hivemind
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.zeros(PARAMETERS // 4)) for _ in range(4)]
+    gradients = [torch.randn(PARAMETERS // 4) for _ in parameters]
+    events = (folder / f"events{number}").open("w", buffering=1)
+
+    def say(what, **more):
+        print(json.dumps({"t": time.time(), "what": what, **more}), file=events)
+
+    say("starts")
+    here = [f"/ip4/{os.environ['WAN_ADDRESS']}/tcp/{PORT + number}"]
+    where = dict(client_mode=True) if is_client else dict(host_maddrs=here)
+    dht = hivemind.DHT(initial, start=True, ensure_bootstrap_success=False, **where)
+    optimizer = hivemind.Optimizer(
+        dht=dht,
+        run_id="home",
+        target_batch_size=TRAINERS * BATCHES * BATCH,
+        batch_size_per_step=BATCH,
+        optimizer=lambda params: torch.optim.AdamW(params, lr=1e-5),
+        params=parameters,
+        matchmaking_time=3,
+        averaging_timeout=60,
+        average_state_every=5,
+        delay_grad_averaging=True,
+        delay_optimizer_step=True,
+        delay_state_averaging=True,
+        offload_optimizer=True,
+        grad_compression=hivemind.Linear8BitQuantization(),
+        state_averaging_compression=hivemind.Linear8BitQuantization(),
+        on_epoch=lambda record: say("epoch", n=record.epoch, outcome=record.outcome, members=record.members),
+    )
+    while True:
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.grad = gradient
+        time.sleep(BATCH_S)
+        optimizer.step()
+        samples = optimizer.ledger.samples.figures()
+        say("batch", **{name: samples[name] for name in ("averaged", "kept", "lost")})
+
+
+def hub(number):
+    words = [sys.executable, "-m", "hivemind_c.cli.hub", "--run_id", "home"]
+    words += ["--host_maddrs", f"/ip4/{os.environ['WAN_ADDRESS']}/tcp/{PORT + number}"]
+    words += ["--identity", "/tmp/home-hub.key", "--history", "none"]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def read(folder, number):
+    path = folder / f"events{number}"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def common(events, members):
+    """Epochs that the trainer averaged with others.
+
+    Args:
+        events: Its events.
+        members: Least peers of such a group, with itself and a hub.
+    """
+    epochs = [event for event in events if event["what"] == "epoch"]
+    return [event for event in epochs if event["outcome"] == "averaged" and event["members"] >= members]
+
+
+def computed(events, begin, end):
+    """Share of the time between begin and end in which the trainer computed."""
+    return sum(event["what"] == "batch" and begin <= event["t"] < end for event in events) * BATCH_S / (end - begin)
+
+
+def figures(folder, begin, end, least):
+    """The figures of the events.
+
+    Args:
+        folder: Path of the folder with events.
+        begin: Time from which it is measured.
+        end: Time until which it is.
+        least: Least members of a group of several trainers.
+    """
+    events = [read(folder, number) for number in range(TRAINERS + 1)]
+    joined = events[JOINER]
+    batches = [[event for event in one if event["what"] == "batch"] for one in events]
+    last = [one[-1] for one in batches if one]
+    together = common(joined, least)
+    starts = joined[0]["t"]
+    stay = [events[number] for number in range(TRAINERS) if number != KILLED]
+    averaged = sum(event["averaged"] for event in last)
+    return {
+        "computed_share": sum(computed(one, begin, end) for one in stay) / len(stay),
+        "joiner_computed_share": computed(joined, starts, end),
+        "joiner_together_s": together[0]["t"] - starts if together else end - starts,
+        "joiner_common_epochs": len(together),
+        "epochs": len({event["n"] for event in common(events[0], least) if event["t"] >= begin}),
+        "averaged_share": averaged / max(1, averaged + sum(event["kept"] + event["lost"] for event in last)),
+    }
+
+
+def machine(folder, number, has_hub):
+    """Starts this machine's program when its time has come, and ends it. Machine 0 says when, and what came of it.
+
+    Args:
+        folder: Path of the folder that all share.
+        number: Number of the machine.
+        has_hub: The trainers are reached through a hub alone.
+    """
+    least = 2 + has_hub
+    first = HUB if has_hub else 0
+    initial = [] if number == first else [f"/ip4/10.77.0.{first + 1}/tcp/{PORT + first}"]
+
+    def wait_for(name, timeout_s=START_S + ALONE_S + WITH_S + AFTER_S + 30):
+        end = time.monotonic() + timeout_s
+        while not (folder / name).exists():
+            if time.monotonic() > end:
+                sys.exit(f"the machines did not get to {name!r}")
+            time.sleep(0.05)
+
+    if number == JOINER:
+        wait_for("join")
+    elif number != first:
+        time.sleep(2)
+    words = ["trainer", str(folder), str(number), str(int(has_hub)), json.dumps(initial)]
+    if number == HUB:
+        program = hub(number)
+    else:
+        program = subprocess.Popen([sys.executable, "-W", "ignore", __file__, *words])
+    try:
+        if number == 0:
+            until = time.monotonic() + START_S
+            while any(len(common(read(folder, other), least)) < 2 for other in range(TRAINERS)):
+                if time.monotonic() > until:
+                    break  # their rounds take that long
+                if program.poll() is not None:
+                    sys.exit("the first trainer ended")
+                time.sleep(0.2)
+            begin = time.time()
+            time.sleep(ALONE_S)
+            (folder / "join").touch()
+            time.sleep(WITH_S)
+            (folder / "kill").touch()
+            time.sleep(AFTER_S)
+            outcome = figures(folder, begin, time.time(), least)
+            (folder / "end").touch()
+            print(json.dumps(outcome), flush=True)
+        else:
+            wait_for("kill" if number == KILLED else "end")
+    finally:
+        program.kill()
+        program.wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "trainer":
+        trainer(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1", json.loads(sys.argv[5]))
+    else:
+        machine(Path(sys.argv[1]), int(os.environ["WAN_PEER"]), sys.argv[2] == "1")
