@@ -56,7 +56,8 @@ def read_file(
             )
         if secret and about.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
             raise HivemindPermissionError(
-                f"{start}: another user (number {about.st_uid}) owns it and can change it; give a file of your own: {shown}"
+                f"{start}: another user (number {about.st_uid}) owns it and can change it; give a file of your own: "
+                f"{shown}"
             )
         return opened.read(limit + 1)
 

@@ -233,8 +233,7 @@ typedef struct hv_epoch_run {
   uint64_t missed_us; /* since when the others are past the round for which a peer without a replica waits; 0: they are not */
 } hv_epoch_run;
 
-/* What a state owns, its deadline among it. A move to the state clears it, so nothing of another state can end or delay its wait.
- */
+/* The data of one state, its deadline among them. A move clears them, so nothing of another state can end or delay its wait. */
 typedef struct hv_epoch_looking {
   uint64_t until_us; /* the swarm is asked until then; HV_EPOCH_NONE: the program has made no batch yet */
   uint64_t gone_us;  /* since when records of the dead are waited for; HV_EPOCH_NONE: they are not */

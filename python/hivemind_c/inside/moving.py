@@ -52,7 +52,8 @@ class SharedState:
     def __init__(self, module: torch.nn.Module, frozen: Optional[Iterable[int]] = None):
         self._module = module
         if frozen is None:
-            frozen = (i for i, t in enumerate(self._held()) if isinstance(t, torch.nn.Parameter) and not t.requires_grad)
+            held = enumerate(self._held())
+            frozen = (i for i, t in held if isinstance(t, torch.nn.Parameter) and not t.requires_grad)
         self.frozen = set(frozen)
 
     def _held(self) -> List[torch.Tensor]:

@@ -284,7 +284,8 @@ def train(
         before.fit(module_of(pl, Exact(), sgd, lambda module, x, index: module.net(x).mean()), load)
         say(event="before", rank=rank, devices=before.num_devices)
     runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
-    validation = torch.utils.data.DataLoader(data, validation_batch) if slow_validation is not None or norm is True else None
+    validates = slow_validation is not None or norm is True
+    validation = torch.utils.data.DataLoader(data, validation_batch) if validates else None
     try:
         runs.fit(module, load, validation, ckpt_path=resume)
     finally:

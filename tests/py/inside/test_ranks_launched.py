@@ -104,14 +104,17 @@ def test_page_runs_with_each_launcher(start, command):
     assert all(line in PAGE for line in LINES)
 
 
-def test_store_of_the_ranks_listens_on_the_port_that_the_page_closes(start):
+def test_store_of_the_ranks_listens_on_the_port_of_the_page(start):
     """torch's store takes connections at each interface: the page says so, with the line for the firewall."""
     (port,) = re.findall(r"MASTER_PORT=(\d+) python train.py", PAGE)
     assert f"! -i lo -p tcp --dport {port} -j DROP" in PAGE
     running, chosen = start(f"env MASTER_PORT={free_port()} python train.py", endless=True), None
     chosen = int(re.search(r"MASTER_PORT=(\d+)", " ".join(running.args)).group(1))
     everywhere = f"00000000000000000000000000000000:{chosen:04X}", f"00000000:{chosen:04X}"
-    listening = lambda: {line.split()[1] for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").open()}  # noqa: E731
+
+    def listening():
+        return {line.split()[1] for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").open()}
+
     assert eventually(lambda: set(everywhere) & listening(), timeout=60), running.said()
 
 
