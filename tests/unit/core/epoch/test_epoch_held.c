@@ -109,7 +109,7 @@ static scene *in_an_epoch_that_is_not_offered(void) {
   scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
   s->e.offers.cost_us = SECOND;
-  s->e.counted_us = s->now_us;
+  s->e.offers.counted_us = s->now_us;
   return s;
 }
 
@@ -143,7 +143,7 @@ static void newcomers_that_never_arrive_get_few_copies(void **unused) {
   unsigned copies = 0;
   for (s->f.n_coming = 1; s->e.told < EPOCHS; s->e.made = ++s->e.told) {
     s->f.epoch = s->e.told;
-    s->e.counted_us = s->now_us;
+    s->e.offers.counted_us = s->now_us;
     copies += (unsigned)offers_after_a_batch(s);
     s->now_us += 5 * SECOND;
   }

@@ -182,7 +182,7 @@ static void closed_swarm_is_attacked_by_a_guest(void **state) {
   hv_credentials guest;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   hv_swarm_key_new(key);
-  assert_int_equal(hv_invite_new(key, INT32_MAX, "", invite, id, NULL), HV_OK);
+  assert_int_equal(hv_invite_new(key, INT32_MAX, "", NULL, invite, id, NULL), HV_OK);
   assert_int_equal(hv_credentials_read(&mem, NULL, invite, &guest, NULL), HV_OK);
   swarm_key = key;
   h2_join(&guest);
