@@ -25,7 +25,7 @@ from hivemind_c import (
     invite,
 )
 from hivemind_c.cli import invite as command
-from support import HERE, PATIENT
+from support import HERE, PATIENT, eventually
 
 GRACE = 3600
 
@@ -124,8 +124,8 @@ def test_peers_show_memberships_by_their_certificates(node, key):
     listens = node(invite=made[0].text, initial_peers=first.addresses)
     dials = node(None, invite=made[1].text, initial_peers=first.addresses, client_mode=True)
     wanted = {listens.peer_id: f"{made[0].id} lab-1", dials.peer_id: made[1].id}
-    assert until(lambda: {peer.peer_id: peer.membership for peer in first.peers()} == wanted, 60)
-    assert until(lambda: first.peer_id in {peer.peer_id for peer in dials.peers()}, 60)
+    assert eventually(lambda: {peer.peer_id: peer.membership for peer in first.peers()} == wanted, 60)
+    assert eventually(lambda: first.peer_id in {peer.peer_id for peer in dials.peers()}, 60)
     assert {peer.membership for peer in dials.peers() if peer.peer_id == first.peer_id} == {"holder"}
     asking = [sys.executable, "-m", "hivemind_c.cli.dht", "peers", "--swarm_key", str(key), "--initial_peers"]
     listed = subprocess.run([*asking, *first.addresses], capture_output=True, text=True, timeout=120)
