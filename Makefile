@@ -42,7 +42,7 @@ quickstart: build
 WORKERS ?= $(shell expr 2 '*' $(JOBS))
 test: build browser
 	@$(PY) scripts/times.py run C -- $(CSRC) -j$(WORKERS) check bench asan ASAN_KINDS="unit contract fuzz"
-	@HIVEMIND_TIMES=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
+	@TEST_TIMES=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal tests
 # The newest run of make test becomes the table that its parts are held against.
 times:
 	@$(PY) scripts/times.py accept

@@ -16,7 +16,7 @@ import times  # noqa: E402
 RUN_S = 3600  #: seconds that a run with workers has
 #: seconds from the last test to the end of the process; xdist kills a worker after 10
 EXIT_S, WORKER_EXIT_S = 60, 8
-TIMED = "HIVEMIND_TIMES"  #: set by `make test`
+TIMED = "TEST_TIMES"  #: set by `make test`
 
 
 def ends_within(seconds):

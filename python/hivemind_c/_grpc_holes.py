@@ -35,7 +35,7 @@ TABLE = (
     Hole(
         "CVE-2023-44487",
         ("1.56.3", "1.57.1", "1.58.2", "1.59.2"),
-        "calls that are begun and reset cost time and memory (RESETS)",
+        RESETS,
     ),
     Hole(
         "CVE-2024-7246",
@@ -100,10 +100,9 @@ def sentence(core: str = _hivemind_c.GRPC_CORE_VERSION) -> str:
     holes = open_holes(core)
     if not holes:
         return f"{named(core)} has no hole that was known on {AS_OF}"
-    resets = f"; {RESETS}" if any(hole.name == "CVE-2023-44487" for hole in holes) else ""
     return (
         f"{named(core)} has {len(holes)} known hole{'s' if len(holes) > 1 else ''}, so a stranger can cost this peer "
-        f"time and memory{resets}: run `make grpc` in the clone, or install what `make wheel` makes, which brings a "
+        f"time and memory: run `make grpc` in the clone, or install what `make wheel` makes, which brings a "
         "current gRPC"
     )
 

@@ -12,13 +12,14 @@ import threading
 from typing import Any, List, Optional, Sequence
 
 from hivemind_c import HivemindError, __version__, _invitation
+from hivemind_c._kept import state_folder
 from hivemind_c.cli.dht import add_credentials, set_up_logs, tell
 from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.hub.run import HubOptions, HubRun
 from hivemind_c.hub.sizes import budget_of, parse_bytes
 from hivemind_c.monitor.gather import Gatherer
-from hivemind_c.monitor.history import History, own_key, state_folder
+from hivemind_c.monitor.history import History, own_key
 from hivemind_c.monitor.watch import Watch
 from hivemind_c.optim.names import run_name
 from hivemind_c.utils.networking import reachable

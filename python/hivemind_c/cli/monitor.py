@@ -156,7 +156,8 @@ def monitor(
 ) -> int:
     from types import SimpleNamespace
 
-    from hivemind_c.monitor.history import own_key, state_folder
+    from hivemind_c._kept import state_folder
+    from hivemind_c.monitor.history import own_key
     from hivemind_c.monitor.sinks import Missing
     from hivemind_c.optim.names import run_name
 

@@ -327,13 +327,13 @@ def test_closed_swarm_refuses_with_not_invited(tmp_path):
 
 
 def test_old_invitation_is_invitation_ended():
-    text, _ = _hivemind_c.invite_new(_hivemind_c.swarm_key_new(), int(time.time()) - 7200, "")
+    text, _ = _hivemind_c.invite_new(_hivemind_c.swarm_key_new(), int(time.time()) - 7200, "", None)
     error = started(HERE, invite=text)
     assert (error.cause, error.status) == ("invitation_ended", "NOT_ADMITTED")
 
 
 def test_cut_invitation_is_bad_invitation():
-    text, _ = _hivemind_c.invite_new(_hivemind_c.swarm_key_new(), int(time.time()) + 7200, "")
+    text, _ = _hivemind_c.invite_new(_hivemind_c.swarm_key_new(), int(time.time()) + 7200, "", None)
     error = started(HERE, invite=text[:-1])
     assert (error.cause, error.status) == ("bad_invitation", "MALFORMED")
 

@@ -2,16 +2,11 @@
 
 import csv
 import importlib
-import os
-import pathlib
-import re
-import subprocess
-import sys
 
 import torch
 
 from hivemind_c import HivemindStrategy
-from support import HERE, eventually
+from support import HERE
 from trainers import BATCH, data, fit, lightning, same, small, trainer
 
 
@@ -64,21 +59,3 @@ def test_loggers_get_metrics_of_the_module_and_of_the_swarm(tmp_path):
         (path,) = (tmp_path / name).rglob("metrics.csv")
         columns = set(next(csv.reader(path.open())))
         assert {"loss", "num_peers", "global_epoch", "hivemind/wall_s"} <= columns
-
-
-def test_script_of_the_page_turns_a_notice_into_sigterm(tmp_path):
-    page = (pathlib.Path(__file__).resolve().parents[3] / "docs/howto/questions.md").read_text()
-    (script,) = re.findall(r"(?s)```text\n(#!/bin/sh\n.*?)```", page)
-    (tmp_path / "noticed.sh").write_text(script.replace("sleep 5", "sleep 0.2"))
-    (tmp_path / "train.py").write_text(
-        "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit('told'))\n"
-        "open('ready', 'w').close()\ntime.sleep(60)\n"
-    )
-    env = {**os.environ, "URL": (tmp_path / "notice").as_uri()}
-    path = f"{os.path.dirname(sys.executable)}:{env['PATH']}"
-    running = subprocess.Popen(
-        ["sh", "noticed.sh"], cwd=tmp_path, env={**env, "PATH": path}, stderr=subprocess.PIPE, text=True
-    )
-    assert eventually((tmp_path / "ready").exists, 60) and running.poll() is None
-    (tmp_path / "notice").write_text("in two minutes")
-    assert running.communicate(timeout=60)[1].strip().endswith("told") and running.returncode == 1

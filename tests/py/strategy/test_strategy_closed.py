@@ -25,7 +25,7 @@ def key(tmp_path, monkeypatch):
 
 
 def ending_in(key, seconds):
-    return _hivemind_c.invite_new(key.read_text().strip(), int(time.time()) - GRACE + seconds, "lab-3")[0]
+    return _hivemind_c.invite_new(key.read_text().strip(), int(time.time()) - GRACE + seconds, "lab-3", None)[0]
 
 
 class Slow(lightning().Callback):
@@ -46,7 +46,7 @@ def test_refused_stranger_does_not_train_alone(key):
 def test_checkpoint_is_written_when_the_invitation_ends(key, tmp_path):
     with DHT(start=True, swarm_key=key) as first:
         peers = list(map(str, first.get_visible_maddrs()))
-        strategy = HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=peers, invite=ending_in(key, 6))
+        strategy = HivemindStrategy(BATCH, host_maddrs=HERE, initial_peers=peers, closed=True, invite=ending_in(key, 6))
         made = trainer(strategy, max_epochs=1000, callbacks=[Slow()], default_root_dir=tmp_path)
         with pytest.raises(HivemindPermissionError) as caught:
             made.fit(small(), data())
