@@ -7,12 +7,18 @@ import weakref
 
 import pytest
 
-from hivemind_c import Node, _log
+from hivemind_c import Node, _grpc_holes, _log
 from support import HERE, eventually
 
 
 def lines(caplog):
     return [record for record in caplog.records if record.name.startswith("hivemind_c.")]
+
+
+@pytest.fixture(autouse=True)
+def holes_are_told():
+    """The sentence on gRPC comes once in a process, with its first node."""
+    _grpc_holes.tell()
 
 
 def test_lines_reach_logging_with_room_and_event(caplog, node):
