@@ -48,7 +48,7 @@ void epoch_moves(hv_epoch *self, hv_epoch_state to) {
   self->state = to;
   self->own = (hv_epoch_own){0};
   if (to == HV_EPOCH_LOOKING)
-    self->own.looking.until_us = self->own.looking.gone_us = HV_EPOCH_NONE;
+    epoch_waits_for_batch(self);
 }
 
 /* ---- orders ---- */
@@ -142,7 +142,6 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .batch_us = now_us,
                      .sought = HV_EPOCH_NONE,
                      .load_us = HV_EPOCH_NONE,
-                     .own.looking = {.until_us = HV_EPOCH_NONE, .gone_us = HV_EPOCH_NONE},
                      .at_us = now_us,
                      .alone_since_us = HV_EPOCH_NONE,
                      .wrong_since_us = HV_EPOCH_NONE,
@@ -154,6 +153,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                                 .counted_us = HV_EPOCH_NONE},
                      .hold.since_us = HV_EPOCH_NONE,
                      .look = {.begun_us = HV_EPOCH_NONE, .lacked_us = HV_EPOCH_NONE, .found = HV_EPOCH_NONE}};
+  epoch_waits_for_batch(self);
   self->lineage->is_kept = self->traits.sums;
   self->lineage->is_reachable = (uint8_t)config->reachable;
   return HV_OK;

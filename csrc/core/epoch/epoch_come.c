@@ -299,8 +299,7 @@ uint64_t epoch_come_due_us(const hv_epoch *self) {
 }
 
 void epoch_waits_for_batch(hv_epoch *self) {
-  self->own.looking.is_here = self->own.looking.has_heard = 0;
-  self->own.looking.until_us = HV_EPOCH_NONE;
+  self->own.looking = (hv_epoch_looking){.until_us = HV_EPOCH_NONE, .gone_us = HV_EPOCH_NONE};
 }
 
 /* Rule 17: the swarm's epoch; and if those who trained have gone, the state that a hub still offers. */
