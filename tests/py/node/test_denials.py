@@ -14,7 +14,7 @@ from hivemind_c import HivemindPermissionError, HivemindValueError, Node, _invit
 from hivemind_c._denials import Denials, denied_in
 from hivemind_c._issued import Record
 from hivemind_c.cli import invite as command
-from support import HERE
+from support import HERE, eventually
 
 #: a key and its list, as a release before this one wrote them; the key is of no use
 OLDER_KEY = "hvk1Rrw2rNThhzuUitCxRR1uG8Fn_wqmcR2m__Jaol4Ici-XsUu3"
@@ -45,13 +45,6 @@ def copy_of(key, folder):
     path.write_text(key.read_text())
     path.chmod(0o600)
     return path
-
-
-def until(what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not what() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return what()
 
 
 def is_refused(node):
@@ -88,17 +81,17 @@ def test_denied_invitation_ends_all_that_came_by_it(node, key, capsys, tmp_path)
     arguments = [str(key), "--deny", bad.id, "--initial_peers", *members[0].addresses]
     assert command.main(arguments) == 0, capsys.readouterr().err
     assert "cannot be denied" in capsys.readouterr().out
-    assert all(until(lambda one=one: is_refused(one), 30) for one in denied)
+    assert all(eventually(lambda one=one: is_refused(one), 30) for one in denied)
     ids = {one.peer_id for one in denied}
-    assert until(lambda: not any(ids & {peer.peer_id for peer in one.peers()} for one in (first, *members)), 30)
+    assert eventually(lambda: not any(ids & {peer.peer_id for peer in one.peers()} for one in (first, *members)), 30)
     assert time.monotonic() - began < 30
     assert first.echo(members[0].peer_id, b"still here", timeout=30) == b"still here"
     # a new peer with the same invitation, and a member that starts again
     late = node(invite=bad.text, initial_peers=first.addresses)
     refused(lambda: late.wait_for_peers(1, timeout=60), "denied")
     file = tmp_path / "kept.identity.denied"
-    assert until(file.exists)
-    assert until(lambda: file.read_bytes() == (tmp_path / "swarm.key.denied").read_bytes())
+    assert eventually(file.exists)
+    assert eventually(lambda: file.read_bytes() == (tmp_path / "swarm.key.denied").read_bytes())
 
 
 def test_peer_is_denied_by_its_id(node, key):
@@ -109,7 +102,7 @@ def test_peer_is_denied_by_its_id(node, key):
     for one in (bad, good):
         assert one.wait_for_peers(2, timeout=60)
     assert command.main([str(key), "--deny", bad.peer_id, "--initial_peers", *good.addresses]) == 0
-    assert until(lambda: is_refused(bad), 30)
+    assert eventually(lambda: is_refused(bad), 30)
     assert good.echo(first.peer_id, b"1", timeout=30) == b"1"
 
 
@@ -134,9 +127,9 @@ def test_running_holder_reads_the_changed_list(node, key, capsys):
     made = invite(key)
     first = node(swarm_key=key)
     command.main([str(key), "--deny", made.id])
-    assert until(lambda: made.id in denied_by(first))
+    assert eventually(lambda: made.id in denied_by(first))
     command.main([str(key), "--allow", made.id])
-    assert until(lambda: made.id not in denied_by(first))
+    assert eventually(lambda: made.id not in denied_by(first))
 
 
 # ---- a denial holds from each holder, until it is taken back ----
@@ -149,7 +142,7 @@ def test_denials_of_two_holders_both_hold(node, key, tmp_path):
     assert command.main([str(laptop), "--deny", x.id, "--initial_peers", *hub.addresses]) == 0
     assert command.main([str(key), "--deny", y.id, "--initial_peers", *hub.addresses]) == 0
     assert denied_by(hub) == {x.id, y.id}
-    assert until(lambda: kept_in(key) == {x.id, y.id})
+    assert eventually(lambda: kept_in(key) == {x.id, y.id})
     for made in (x, y):
         late = node(invite=made.text, initial_peers=hub.addresses)
         refused(lambda late=late: late.wait_for_peers(1, timeout=60))
@@ -253,7 +246,7 @@ def test_mounted_key_keeps_its_list_in_the_state_folder(node, key, tmp_path, mon
     first = node(swarm_key=mounted)
     assert command.main([str(key), "--deny", "inv-0000000000000001", "--initial_peers", *first.addresses]) == 0
     kept = tmp_path / "state/hivemind_c"
-    assert until(lambda: list(kept.glob("swarm-*.denied")))
+    assert eventually(lambda: list(kept.glob("swarm-*.denied")))
     first.shutdown()
     assert denied_by(node(swarm_key=mounted)) == {"inv-0000000000000001"}
     os.close(folder)
@@ -265,7 +258,7 @@ def test_key_as_text_keeps_its_list_in_the_state_folder(node, key, monkeypatch):
     assert command.main([str(key), "--deny", "inv-0000000000000001", "--initial_peers", *first.addresses]) == 0
     time.sleep(1.5)
     first.shutdown()
-    assert until(lambda: denied_by(node(swarm_key=text)) == {"inv-0000000000000001"}, 5)
+    assert eventually(lambda: denied_by(node(swarm_key=text)) == {"inv-0000000000000001"}, 5)
 
 
 def test_holder_that_can_keep_no_list_says_so(node, key, monkeypatch, caplog):
