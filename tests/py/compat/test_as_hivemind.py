@@ -120,7 +120,9 @@ def test_child_process_finds_hivemind_c_by_the_hook(folder):
 
 def test_torchrun_holds_it_in_every_worker(folder):
     program = written(
-        folder, "import os, hivemind\nprint(os.environ['RANK'], hivemind.__version__, hivemind.DHT.__module__)\n"
+        folder,
+        # one write a line: both workers write into one pipe, unbuffered
+        "import os, hivemind\nprint(' '.join([os.environ['RANK'], hivemind.__version__, hivemind.DHT.__module__]) + '\\n', end='')\n",
     )
     out, err = run(
         folder,
