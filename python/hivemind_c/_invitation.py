@@ -41,6 +41,14 @@ class Secret:
             )
         return self._text
 
+    def renew(self, text: str) -> None:
+        """Replaces the invitation by its renewed one, for the nodes that start later.
+
+        Args:
+            text: The invitation.
+        """
+        self._text = text
+
     def __repr__(self) -> str:
         return "<secret>"
 
@@ -132,7 +140,7 @@ def read(given: SecretOrPath, option: str, variable: str, environment: Mapping[s
     if isinstance(given, str) and SECRET.search(text) and not os.path.isfile(text):
         return Secret(_bare(text))
     path = text if os.path.lexists(text) else _bare(text)
-    return Secret(_of_file(path, source), path)
+    return Secret(of_file(path, source), path)
 
 
 def kept(swarm_key: SecretOrPath, invitation: SecretOrPath, closed: bool = False) -> Dict[str, Any]:
@@ -186,8 +194,12 @@ def _bare(text: str) -> str:
     return written[2] if written else text
 
 
-def _shown(path: str) -> str:
-    """A path for an error."""
+def shown(path: str) -> str:
+    """Returns a path for an error.
+
+    Args:
+        path: The path, which may be a secret.
+    """
     return "(its name is not shown, because it looks like a secret)" if SECRET.search(path) else repr(path)
 
 
@@ -198,13 +210,20 @@ def _of_output(text: str) -> str:
     return given[0] if given else text
 
 
-def _of_file(path: Any, source: str) -> str:
+def of_file(path: Any, source: str) -> str:
+    """Returns the text of the secret in a file.
+
+    Args:
+        path: The file.
+        source: Name of the option or variable that named it.
+    """
     start = f"cannot read the file of {source}"
-    content = read_file(path, start, FILE_LIMIT, secret=True, shown=_shown(path))
+    name = shown(path)
+    content = read_file(path, start, FILE_LIMIT, secret=True, shown=name)
     try:
         text = content.decode("ascii") if len(content) <= FILE_LIMIT else ""
     except UnicodeDecodeError:
         text = ""
     if not text.strip():
-        raise HivemindValueError(f"{start}: it holds no swarm key and no invitation: {_shown(path)}")
+        raise HivemindValueError(f"{start}: it holds no swarm key and no invitation: {name}")
     return _bare(_of_output(text))

@@ -30,18 +30,7 @@ from support import HERE, PATIENT, eventually
 GRACE = 3600
 
 
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch, tmp_path):
-    for name in ("INVITE", "HIVEMIND_SWARM_KEY", "INITIAL_PEERS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
-@pytest.fixture
-def key(tmp_path):
-    path = tmp_path / "swarm.key"
-    _invitation.new_key(path)
-    return path
+pytestmark = pytest.mark.usefixtures("no_variables")
 
 
 def ending_in(key, seconds, name=""):
