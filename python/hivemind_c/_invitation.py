@@ -28,10 +28,11 @@ class Secret:
         path: The file that it was read from. None: it was no file.
     """
 
-    __slots__ = ("_text", "path")
+    __slots__ = ("_text", "path", "_swarm")
 
     def __init__(self, text: Optional[str], path: Optional[str] = None):
         self._text, self.path = text, path
+        self._swarm: Optional[str] = None
 
     def reveal(self) -> str:
         """Returns the text."""
@@ -40,6 +41,13 @@ class Secret:
                 "cannot start a node: its swarm key or invitation is not in the pickle that it came from; give it again"
             )
         return self._text
+
+    @property
+    def swarm(self) -> str:
+        """Digits that name the swarm of this key, and are no secret."""
+        if self._swarm is None:
+            self._swarm = _hivemind_c.membership_of(self.reveal(), None)[1]
+        return self._swarm
 
     def renew(self, text: str) -> None:
         """Replaces the invitation by its renewed one, for the nodes that start later.
@@ -103,7 +111,9 @@ def credentials(
     environment = os.environ if environment is None else environment
     key = read(swarm_key, "swarm_key", KEY_VARIABLE, environment)
     guest = read(invitation, "invite", INVITE_VARIABLE, environment)
-    _hivemind_c.membership_of(key and key.reveal(), guest and guest.reveal())
+    swarm = _hivemind_c.membership_of(key and key.reveal(), guest and guest.reveal())[1]
+    if key:
+        key._swarm = swarm
     _variables.warn(environment)
     if closed and key is None and guest is None:
         others = " ".join(f"({_variables.sentence(name)})" for name in _variables.unknown(environment))
