@@ -238,26 +238,37 @@ int real_wait_for(real_node *node, hv_event_kind kind, int count, unsigned ms) {
 
 typedef struct echo_call {
   hv_call call;
+  real_node *node;
   const char *text;
-  hv_status status;
+  hv_status status; /* under the lock of the node; last_status may be that of a stream */
 } echo_call;
+
+static void echo_done(hv_call *call, const hv_event *event) {
+  echo_call *e = HV_HOLDER(echo_call, call, call);
+  pthread_mutex_lock(&e->node->lock);
+  e->status = event->status;
+  pthread_mutex_unlock(&e->node->lock);
+  note(e->node, event);
+}
 
 static void ask_echo(real_node *node, void *arg) {
   echo_call *e = arg;
-  e->call.done = real_call_done;
-  e->call.owner = node;
+  e->call.done = echo_done;
   hv_msg msg = {.kind = HV_MSG_ECHO, .u.echo.bytes = hv_span_of(e->text, strlen(e->text))};
   e->status = node->env->call(node->env, &e->call, &msg);
 }
 
 hv_status real_echo(real_node *node, const hv_target *to, const char *text, uint32_t timeout_ms) {
-  echo_call e = {.call = {.to = *to, .timeout_ms = timeout_ms}, .text = text};
+  echo_call e = {.call = {.to = *to, .timeout_ms = timeout_ms}, .node = node, .text = text};
   int before = real_count(node, HV_EVENT_CALL_DONE);
   real_do(node, ask_echo, &e);
   if (e.status != HV_OK)
     return e.status;
   assert_true(real_wait_for(node, HV_EVENT_CALL_DONE, before + 1, timeout_ms + 5000));
-  return node->last_status;
+  pthread_mutex_lock(&node->lock);
+  hv_status status = e.status;
+  pthread_mutex_unlock(&node->lock);
+  return status;
 }
 
 void real_ask(real_node *node, void *call) {

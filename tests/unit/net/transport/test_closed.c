@@ -224,7 +224,8 @@ static void invitation_ends_on_an_open_connection(void **unused) {
   assert_int_equal(real_echo(&guest, &holder.target, "x", PATIENCE_MS), HV_OK);
   assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
   assert_true(real_wait_for(&holder, HV_EVENT_STREAM_CLOSED, 2, 5000)); /* both streams, while nobody calls */
-  real_echo(&guest, &holder.target, "x", PATIENCE_MS);                  /* it may meet the end of the connection */
+  assert_true(real_wait_for(&guest, HV_EVENT_STREAM_CLOSED, 2, PATIENCE_MS));
+  real_echo(&guest, &holder.target, "x", PATIENCE_MS); /* it may meet the end of the connection */
   assert_refused(&guest, &holder, HV_NOT_ADMITTED, HV_CAUSE_INVITATION_ENDED, "UTC");
   assert_refused(&holder, &guest, HV_DENIED, HV_CAUSE_INVITATION_ENDED, "UTC");
   real_stop(&guest);
@@ -267,6 +268,7 @@ static void renewed_guest_calls_and_is_called_after_its_end(void **unused) {
   real_do(&guest, renew, &renewed);
   assert_int_equal(real_count(&guest, HV_EVENT_STREAM_CLOSED), 0);                        /* it stays where it is */
   assert_true(real_wait_for(&holder, HV_EVENT_STREAM_CLOSED, 1, 4000 + PATIENCE_MS / 2)); /* until that connection's end */
+  assert_true(real_wait_for(&guest, HV_EVENT_STREAM_CLOSED, 1, PATIENCE_MS));
   wait_until(s.invitation.end_s + HV_ADMISSION_GRACE_S + 2);
   assert_int_equal(real_echo(&guest, &holder.target, "x", PATIENCE_MS), HV_OK);
   assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
