@@ -42,7 +42,8 @@ class Ranks:
         folder = [tempfile.mkdtemp(prefix="hivemind-ranks-") if self.leads else None]
         dist.broadcast_object_list(folder, 0, group=group)
         self.watch = Watch(str(folder[0]), self.rank, self.world)
-        self.signals = Signals(trainer, Halt(str(folder[0]), self.rank, self.world))
+        self.halt = Halt(str(folder[0]), self.rank, self.world)
+        self.signals = Signals(trainer, self.halt)
         self.channel = Channel(self.watch, group)
         strategy.in_fit.set()
         self.lead: Optional[LeadOptimizer] = None
@@ -142,7 +143,6 @@ class Ranks:
             patches: Undoes the changes when fit ends.
         """
         trainer = self._trainer
-        self.signals.prepare(patches)
         after_pass = trainer.fit_loop.on_advance_end
 
         def on_advance_end() -> None:
@@ -253,7 +253,7 @@ class Ranks:
             if self.follow is not None:
                 self.follow.shutdown()
             self.watch.stop()
-            self.signals.halt.close()
+            self.halt.close()
             with contextlib.suppress(Exception):
                 dist.destroy_process_group(self.channel.group)
 
