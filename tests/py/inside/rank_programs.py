@@ -1,5 +1,7 @@
 """The program of ranks in tests: a Trainer with several devices, on data and models whose sums are exact."""
 
+import atexit
+import ctypes
 import dataclasses
 import datetime
 import functools
@@ -176,6 +178,7 @@ def train(
     estimates=False,
     workers=0,
     loses=False,
+    stuck_at_exit=False,
     validation_batch=16,
     slurm=False,
     frozen=None,
@@ -183,6 +186,8 @@ def train(
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
+    if stuck_at_exit:
+        atexit.register(ctypes.PyDLL(None).sleep, 600)  # and no other thread of Python runs
     if stopped_s is not None:
         watch.STOPPED_S = stopped_s
     if queued_s is not None:

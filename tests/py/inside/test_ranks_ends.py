@@ -105,6 +105,12 @@ def test_error_of_a_rank_is_raised_on_all(busy, rank):
     assert f"PeerError: rank {rank}: ValueError: this batch cannot be read" in running.ranks[1 - rank].text
 
 
+def test_ranks_that_hang_at_their_exit_end_by_an_alarm(peer):
+    running = peer(2, fail_at=[1, 2], stuck_at_exit=True)
+    for rank in running.ranks:
+        assert rank.ended() == -signal.SIGALRM and "ValueError: this batch cannot be read" in rank.text
+
+
 def test_error_of_a_rank_ends_rank_0_in_a_round(busy):
     running = busy("in a round", fail_at=[1, 2], target=16)
     ends_with(running, None, "ValueError: this batch cannot be read", time.time() + 60)
