@@ -141,6 +141,10 @@ size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, hv_hive_denials_
 /* Adds a list of denials to that of this peer, which passes it on. HV_MALFORMED, HV_CORRUPT: it is none of this swarm; HV_STATE:
  * the swarm is open; HV_TOO_LARGE, HV_NOMEM. */
 hv_status hv_hive_deny(hv_hive *hive, hv_span list, hv_error *err);
+/* Replaces the invitation of this peer by its renewed one (hv_invite_new with `before`): its next connections show it. *end_s: when
+ * it ends, in seconds since 1970. On an error the one before stays in use. HV_STATE: it has none; HV_MALFORMED: this is none, or
+ * another one; HV_NOT_ADMITTED: it has ended; HV_UNSUPPORTED, HV_CRYPTO, HV_NOMEM. */
+hv_status hv_hive_renew(hv_hive *hive, const char *invite, int64_t *end_s, hv_error *err);
 /* Writes how this peer is a member of its closed swarm, as hv_membership_print does. Empty: the swarm is open. */
 void hv_hive_membership(hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]);
 

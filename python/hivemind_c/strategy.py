@@ -77,7 +77,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         client_mode: Only dial out, for a machine that no peer can reach.
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
-        invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        invite: Invitation to a closed swarm, a text or a path, which is read again. None: the variable INVITE, if set.
         closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": all peers write, all but the elected one into subfolders. "elected": only the elected one.
