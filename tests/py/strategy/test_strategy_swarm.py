@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import time
 
 import pytest
 from forking import LIGHTNING
 from support import Program
 
 TESTS = pathlib.Path(__file__).parents[1]
+STALLED_S = 2.0  #: more than four batches' time and a second: docs/design/progress.md, rule 5
 TRAINER = f"""
 import sys; sys.path.insert(0, {str(TESTS)!r})
 import hashlib, json, time
@@ -46,9 +48,9 @@ trainer(strategy, max_epochs=-1, callbacks=[Tell()]).fit(module, data(shuffle=Tr
 
 
 class Trainer(Program):
-    def __init__(self, name, peers="", together=2, options=None, stop=0, imports=LIGHTNING):
+    def __init__(self, name, peers="", together=2, options=None, stop=0):
         """stop: it stops after so many batches, until something is said to it."""
-        super().__init__(TRAINER, name, peers, together, options or "{}", stop, imports=imports)
+        super().__init__(TRAINER, name, peers, together, options or "{}", stop, imports=LIGHTNING)
         self.told = {}
 
     def address(self):
@@ -101,7 +103,8 @@ def test_joiner_of_a_stalled_peer_trains_on_at_once(start):
     first = start("first", together=1, stop=10)
     address = first.address()
     assert first.next()["stopped"] == 0
-    second = start("second", address, stop=20, imports=None)  # it comes when the first one has stood still for seconds
+    time.sleep(STALLED_S)  # until then it is taken to train on, and its samples are estimated
+    second = start("second", address, stop=20)
     second.address()
     told = second.next()  # no epoch has ended for samples that nobody made
     assert told["stopped"] == 0 and told["peers"] == 2 and told["samples"] < 2048
