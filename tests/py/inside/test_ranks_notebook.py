@@ -25,7 +25,8 @@ def typed(program):
 
 
 def test_notebook_forks_ranks_and_gets_the_weights_back():
-    said = typed(PROGRAM + "\nmodel = trainer.lightning_module\nprint('trained', model.layer.bias.item() != 0)\n" + FIGURES)
+    trained = "\nmodel = trainer.lightning_module\nprint('trained', model.layer.bias.item() != 0)\n"
+    said = typed(PROGRAM + trained + FIGURES)
     assert "`Trainer.fit` stopped: `max_epochs=2` reached" in said and "trained True" in said, said
     assert "rank 0 of 2: swarm epoch 8" in said and "peers 1 at 7" in said, said
     assert "Starting with 2 processes" in said
