@@ -35,7 +35,7 @@ class Ranks:
 
     def __init__(self, strategy: Any, trainer: Any):
         self._strategy, self._trainer = strategy, trainer
-        self._in_hook = self._ended = False
+        self._in_hook = self._alone = self._ended = False
         self.skips = False  #: training_step has given no loss for this batch
         self.rank, self.world = strategy.global_rank, strategy.world_size
         group = gloo_group()
@@ -205,12 +205,23 @@ class Ranks:
         finally:
             self._in_hook = before
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within it this rank meets nobody, and the others wait for it."""
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
+
     def may_meet(self, what: str) -> bool:
         """True if the other ranks take part in a collective now. Raises an error in hooks of rank 0.
 
         Args:
             what: The collective.
         """
+        if self._alone:
+            return False
         if self._in_hook:
             raise namespaces.misconfigured(
                 self._strategy,

@@ -46,6 +46,10 @@ def whole_numbers(samples=SAMPLES):
     return torch.randint(-4, 5, (samples, FEATURES), generator=generator).float()
 
 
+def deny(*args):
+    raise hivemind_c.HivemindPermissionError("the invitation has ended")
+
+
 class Exact(torch.nn.Module):
     """Its gradient is the mean of the inputs, exact for whole numbers."""
 
@@ -179,6 +183,7 @@ def train(
     workers=0,
     loses=False,
     stuck_at_exit=False,
+    denied_at=None,
     validation_batch=16,
     slurm=False,
     frozen=None,
@@ -221,6 +226,14 @@ def train(
                 maddrs=made.dht.get_visible_maddrs() if rank == 0 else None, dht=dht_of(made))  # fmt: skip
         if fail_at == [rank, len(batches)]:
             raise ValueError("this batch cannot be read")
+        if rank == 0 and len(batches) == denied_at:
+            made.optimizer._take_step = deny
+
+            def on_save_checkpoint(checkpoint):
+                time.sleep(2.0)
+                say(event="saved", at=time.time())
+
+            module.on_save_checkpoint = on_save_checkpoint
         if hang_at == [rank, len(batches)]:
             time.sleep(600)
         if [rank, len(batches)] in [list(pair) for pair in skip]:

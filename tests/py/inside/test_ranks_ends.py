@@ -105,6 +105,13 @@ def test_error_of_a_rank_is_raised_on_all(busy, rank):
     assert f"PeerError: rank {rank}: ValueError: this batch cannot be read" in running.ranks[1 - rank].text
 
 
+def test_other_ranks_wait_for_the_checkpoint_of_a_denied_peer(peer, tmp_path):
+    running = peer(2, denied_at=3, trainer=dict(default_root_dir=str(tmp_path)))
+    ends_with(running, None, "the invitation has ended; a checkpoint is in", time.time() + 60)
+    assert running.ranks[1].said("end")["at"] > running.ranks[0].said("saved")["at"]
+    assert len(list(tmp_path.glob("not-admitted-*.ckpt"))) == 1
+
+
 def test_ranks_that_hang_at_their_exit_end_by_an_alarm(peer):
     running = peer(2, fail_at=[1, 2], stuck_at_exit=True)
     for rank in running.ranks:
