@@ -5,7 +5,6 @@
  */
 #include "epoch.h"
 
-#include "core/epoch/result.h"
 #include "net/events_file.h"
 
 #include <string.h>
@@ -344,34 +343,34 @@ static hv_status status_of(const char *name) {
 }
 
 static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"lane", "which", "status", "members", "stamp", "share", "lost", "alike", NULL};
+  static const char *const names[] = {"lane", "which", "status", "parts", "alike", "had_group", "given_up", NULL};
   py_epoch *self = (py_epoch *)object;
-  hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .share = 1};
+  hv_epoch_round round = {.has_replica = self->machine.traits.has_replica};
+  hv_lineage_member members[HV_EPOCH_MEMBERS];
+  bind_parts parts = {0};
   hv_epoch_lane lane;
-  unsigned long long stamp = 0;
   int which;
   const char *status;
-  PyObject *sequence = NULL;
-  bind_members members = {0};
-  Py_ssize_t lost = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|OO&dni:round", (char **)names, read_lane, &lane, &which, &status, &sequence,
-                                   bind_whole_number, &stamp, &event.share, &lost, &event.ok) ||
-      bind_lineage_know(self->lineage) < 0 || (sequence && bind_members_init(state_of(self), sequence, &members) < 0))
+  PyObject *tuple = NULL, *result = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|O!ipp:round", (char **)names, read_lane, &lane, &which, &status,
+                                   &PyTuple_Type, &tuple, &round.alike, &round.has_group, &round.is_given_up) ||
+      bind_lineage_know(self->lineage) < 0)
     return NULL;
-  size_t trainers = 0;
-  for (size_t i = 0; i < members.n; i++)
-    trainers += !members.list[i].is_auxiliary;
-  hv_average_outcome outcome = {.n_members = members.n, .stamp = stamp};
-  event.which = which ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS;
-  event.outcome = hv_epoch_outcome_of(status_of(status), &outcome, trainers);
-  event.stamp = stamp;
-  event.n_lost = lost > 0 ? (size_t)lost : 0;
-  event.members = members.list;
-  event.n_members = members.n;
-  PyObject *result = fed(self, &event, lane);
-  if (sequence)
-    bind_members_fini(&members);
-  return result ? (Py_DECREF(result), PyUnicode_FromString(hv_epoch_outcome_name(event.outcome))) : NULL;
+  if (!tuple || bind_parts_init(tuple, &parts) == 0) {
+    round.which = which ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS;
+    round.status = status_of(status);
+    round.parts = parts.list;
+    round.n_parts = parts.n;
+    hv_epoch_facts facts = hv_epoch_facts_of(&round, members);
+    hv_epoch_event event = hv_epoch_round_event(&round, &facts, members);
+    result = fed(self, &event, lane);
+    if (result) {
+      Py_DECREF(result);
+      result = PyUnicode_FromString(hv_epoch_outcome_name(facts.outcome));
+    }
+  }
+  bind_parts_fini(&parts);
+  return result;
 }
 
 /* Reads an epoch, or None: there is none. */
@@ -510,8 +509,9 @@ static const PyMethodDef methods[] = {
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
-     "round(lane, which, status, members=(), stamp=0, share=1.0, lost=0, alike=0) -> outcome: a round is over. alike:\n"
-     "of the state: 1: it is to the bit what it was; 0: only if that of all members was the same; -1: it is not."},
+     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> outcome: a round is over. parts: the\n"
+     "results of its averagings. alike: of the state: 1: all that was averaged was this replica; after a failure 1: it is to the\n"
+     "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
     {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
     {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},

@@ -195,6 +195,26 @@ static PyObject *lineage_averaged(PyObject *object, PyObject *stamp) {
   Py_RETURN_NONE;
 }
 
+static PyObject *lineage_follow(PyObject *object, PyObject *args) {
+  PyObject *tuple;
+  bind_parts parts;
+  hv_lineage_member members[HV_EPOCH_MEMBERS];
+  hv_env env = bind_hashing();
+  hv_epoch_round round = {.which = HV_EPOCH_REPLICA_STATE, .status = HV_OK, .has_group = 1, .has_replica = 1};
+  if (!PyArg_ParseTuple(args, "O!p:follow", &PyTuple_Type, &tuple, &round.alike) || bind_lineage_know(object) < 0)
+    return NULL;
+  int rc = bind_parts_init(tuple, &parts);
+  round.parts = parts.list;
+  round.n_parts = parts.n;
+  if (rc == 0) {
+    hv_epoch_facts facts = hv_epoch_facts_of(&round, members);
+    if (!hv_epoch_round_event(&round, &facts, members).ok)
+      hv_lineage_averaged(lineage_of(object), &env, facts.stamp);
+  }
+  bind_parts_fini(&parts);
+  return rc == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
 uint64_t *bind_numbers(PyObject *sequence, size_t *out_n) {
   Py_ssize_t n = PySequence_Size(sequence);
   uint64_t *list = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof *list);
@@ -305,6 +325,8 @@ static PyObject *lineage_digits(PyObject *object, PyObject *ignored) {
 static const PyMethodDef methods[] = {
     {"restart", lineage_restart, METH_VARARGS, "restart(mark=None): the state is another one: of that mark, or of none."},
     {"averaged", lineage_averaged, METH_O, "averaged(stamp): another average is in the state."},
+    {"follow", lineage_follow, METH_VARARGS,
+     "follow(parts, alike): a state that no Optimizer drives was averaged. parts, alike: as of Epoch.round()."},
     {"stepped", lineage_stepped, METH_VARARGS, "stepped(stamps, frozen, samples): the optimizer stepped with averages."},
     {"stepped_alone", lineage_stepped_alone, METH_VARARGS,
      "stepped_alone(peer, epoch, moment, samples): the optimizer stepped with this peer's own gradient."},

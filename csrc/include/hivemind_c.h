@@ -470,6 +470,8 @@ hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *
 /* Chunks of the last step that hold its average though it failed, because there were several; the others are as they were. 0 after
  * a step that succeeded. */
 uint32_t hv_hive_averager_in_part(hv_hive_averager *averager);
+/* 1: the last step had a group, though it may have failed. */
+int hv_hive_averager_had_group(hv_hive_averager *averager);
 /* Lets the step of that future begin its all-reduce (require_trigger). Does nothing if the step is not under way. */
 hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
 /* Cancels the step of that future, if it has no group yet. */

@@ -1,6 +1,6 @@
 /* The machine on a node (contract in driver.h). */
 #include "core/epoch/driver.h"
-#include "core/epoch/result.h"
+#include "core/epoch/facts.h"
 #include "core/epoch/word.h"
 
 #include <stdio.h>
@@ -92,37 +92,6 @@ static void progress_ended(void *arg) {
 
 /* ---- rounds ---- */
 
-static size_t members_of(hv_epoch_driver *d, const hv_average_outcome *outcome, size_t *trainers, double *share) {
-  size_t n = outcome->n_members < HV_EPOCH_MEMBERS ? outcome->n_members : HV_EPOCH_MEMBERS;
-  *trainers = 0;
-  *share = 1;
-  for (size_t i = 0; i < n; i++) {
-    const hv_average_member *m = &outcome->members[i];
-    d->members[i] = (hv_lineage_member){.peer = m->id, .is_client = m->client, .is_auxiliary = m->auxiliary};
-    d->members[i].has_word = (uint8_t)hv_word_read(m->gather, &d->members[i].word);
-    *trainers += !m->auxiliary;
-    if (m->me)
-      *share = m->share;
-  }
-  return n;
-}
-
-static size_t lost_of(const hv_average_outcome *outcome) {
-  size_t n = 0;
-  for (size_t i = 0; i < outcome->n_members; i++)
-    n += !outcome->members[i].auxiliary && outcome->members[i].share < 1;
-  return n;
-}
-
-static int is_whole(const hv_average_outcome *outcome) {
-  for (size_t i = 0; i < outcome->n_members; i++) {
-    const hv_average_member *m = &outcome->members[i];
-    if (!m->auxiliary && m->share > 0 && m->share < 1)
-      return 0;
-  }
-  return 1;
-}
-
 /* All choose the same giver, whose state comes under a ticket that all know (lineage, rule 13). */
 static void hub_hears(hv_epoch_driver *d, const hv_epoch_met *round) {
   hv_peer_id right[HV_EPOCH_MEMBERS];
@@ -154,26 +123,27 @@ static void looks_whether_over(hv_epoch_driver *d) {
 
 static void round_over(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
   hv_epoch_driver *d = step->owner;
-  hv_epoch_event event = {.kind = HV_EPOCH_ROUND};
-  size_t trainers;
-  event.which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
-  round_of *r = &d->rounds[event.which];
-  r->is_under_way = 0;
-  event.members = d->members;
-  event.n_members = members_of(d, outcome, &trainers, &event.share);
-  event.outcome = r->is_given_up ? HV_EPOCH_NOBODY : hv_epoch_outcome_of(status, outcome, trainers);
-  event.n_lost = status == HV_OK ? lost_of(outcome) : 0;
-  event.stamp = outcome->stamp;
-  if (event.which == HV_EPOCH_REPLICA_STATE && d->config.hands.act) /* of copies, which only an average replaces */
-    event.ok = event.outcome != HV_EPOCH_CONFIRMED ||
-               (is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark));
+  hv_epoch_which which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
+  round_of *r = &d->rounds[which];
+  hv_epoch_round round = {.which = which,
+                          .status = status,
+                          .parts = outcome,
+                          .n_parts = 1,
+                          .has_group = outcome->n_members > 0,
+                          .is_given_up = r->is_given_up,
+                          .has_replica = d->machine.traits.has_replica,
+                          .alike = 1}; /* after a failure: of copies, which only an average replaces */
+  if (which == HV_EPOCH_REPLICA_STATE && status == HV_OK && d->config.hands.act)
+    round.alike = d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
+  hv_epoch_facts facts = hv_epoch_facts_of(&round, d->members);
+  hv_epoch_event event = hv_epoch_round_event(&round, &facts, d->members);
   int is_void = r->is_void;
-  r->is_void = 0;
-  if (event.which == HV_EPOCH_GRADIENTS) {
-    d->n_members = event.n_members;
+  r->is_under_way = r->is_void = 0;
+  if (which == HV_EPOCH_GRADIENTS) {
+    d->n_members = facts.n_members;
     d->met_epoch = r->number;
   }
-  has_met(d, &(hv_epoch_met){event.which, r->number, status, text, d->members, event.n_members, trainers});
+  has_met(d, &(hv_epoch_met){which, r->number, status, text, d->members, facts.n_members, facts.n_trainers});
   if (is_void)
     looks_whether_over(d);
   else
@@ -227,8 +197,7 @@ static void gives_up(hv_epoch_driver *d, hv_epoch_which which) {
   if (!r->is_under_way)
     return;
   r->is_given_up = 1; /* the step may end within this call */
-  if (!hv_average_give_up(r->average, &r->step))
-    r->is_given_up = 0;
+  hv_average_give_up(r->average, &r->step);
 }
 
 /* ---- states ---- */

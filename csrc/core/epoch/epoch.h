@@ -160,7 +160,7 @@ typedef struct hv_epoch_event {
   double share; /* of this peer's values in the average */
   const hv_lineage_member *members;
   size_t n_members;
-  size_t n_lost; /* of these: with a replica, and not with all values in the average */
+  size_t n_lost; /* of these: with a replica, and not with all values in the average; a peer without a replica knows of none */
   hv_mark mark;  /* of LOADED, where has_mark */
   int has_mark;
   hv_epoch_step_facts step; /* of DONE of a STEP */

@@ -333,7 +333,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   if (outcome == HV_EPOCH_CONFIRMED) {
     r->averaged = 1;
     r->stamp = e->stamp;
-    r->lost_some = self->traits.has_replica && e->n_lost > 0; /* a hub does not know, and follows those who do */
+    r->lost_some = e->n_lost > 0;
     hv_epoch_ledger_cut(self->ledger, self->config.target);
     hv_epoch_ledger_over(self->ledger, outcome, e->share);
     judges(self, e);

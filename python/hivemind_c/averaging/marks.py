@@ -6,7 +6,7 @@ The rule is in csrc/core/epoch/lineage.c, and docs/design/lineage.md explains it
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import _hivemind_c
 
@@ -31,15 +31,6 @@ class View(NamedTuple):
     #: The member that sends its state to the hubs of the group, so that the others can load it. None: all have one
     #: replica, or a peer that has it can be dialled.
     giver: Optional[str]
-
-
-def members_of(details: Iterable[tuple]) -> List[Member]:
-    """Returns the members of a step's result.
-
-    Args:
-        details: The tuples of members as the core gives them.
-    """
-    return [Member(str(one[0]), bool(one[2]), bool(one[3]), bytes(one[4])) for one in details]
 
 
 def view_of(members: Sequence[Member]) -> View:

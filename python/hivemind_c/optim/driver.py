@@ -13,12 +13,11 @@ import _hivemind_c
 from _hivemind_c import HivemindCancelledError, HivemindError
 
 from hivemind_c._record import events_path, short
-from hivemind_c.averaging.marks import members_of, ticket_of, view_of
+from hivemind_c.averaging.marks import Member, ticket_of, view_of
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
-from hivemind_c.optim.epoch_notes import lost_of, share_of
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.notices import Notices
@@ -261,10 +260,10 @@ class Driver:
         if control is not None and not control.is_given_up:
             control.give_up()
 
-    @staticmethod
-    def _status(error: HivemindError, control: Any) -> str:
-        """The status of a round that failed; of a search that was given up, as if nobody had come in all its time."""
-        return "TIMEOUT" if control.is_given_up and error.status == "CANCELLED" else error.status
+    def _failed(self, lane: int, which: int, error: HivemindError, alike: int = 0) -> None:
+        """A round failed: the machine says what that means."""
+        had_group, given_up = self._averager(which).had_group, self.controls[which].is_given_up
+        self.machine.round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
 
     def _trigger(self, order: Order, lane: int) -> None:
         try:
@@ -297,22 +296,20 @@ class Driver:
             self._reporter.add_failure(end.epoch, f"gradients: {error}")
             optimizer.record("gradients_failed", epoch=end.epoch, status=error.status, mine=end.samples)
             end.notes.fail(f"averaging gradients failed: {error}")
-            self.machine.round(lane, GRADIENTS, self._status(error, control))
+            self._failed(lane, GRADIENTS, error)
             if optimizer.auxiliary:
                 logger.warning("swarm epoch %d: averaging gradients failed: %s", end.epoch, error)
             return
         rounds, stamp = self._gradients.rounds, self._gradients.stamp
-        met = members_of(rounds[0].details(0)[0])
-        stamps = stamp if isinstance(stamp, tuple) else (stamp,)
+        parts = tuple(control.details(0) for control in rounds)
+        met = [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in parts[0][0]]
         end.notes.add_rounds(rounds, end.clock, called)
         self._reporter.add_round()
         self.notices.has_met = self.machine.has_met
         self._gift_members = end.epoch, met
         if self._gradients.awaits(end.next_epoch):
             self.machine.wanted(end.next_epoch)
-        outcome = self.machine.round(
-            lane, GRADIENTS, "OK", met, stamps[0] if all(stamps) else 0, share_of(rounds), lost_of(rounds)
-        )
+        outcome = self.machine.round(lane, GRADIENTS, "OK", parts)
         end.averaged = outcome == "CONFIRMED"
         end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
         if end.averaged:
@@ -344,14 +341,13 @@ class Driver:
             self._reporter.add_failure(end.next_epoch, f"state: {error}")
             optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
             end.notes.fail(f"averaging the state failed: {error}")
-            self.machine.round(lane, STATE, self._status(error, control), alike=self._state.is_kept)
+            self._failed(lane, STATE, error, self._state.is_kept)
             return
         if self._gradients is None:
             end.outcome = "averaged"
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
-        alike = not control.stamp or self._state.were_alike(control)  # alone nothing changes
-        self.machine.round(lane, STATE, "OK", members_of(control.details(0)[0]), control.stamp, alike=alike)
+        self.machine.round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )
