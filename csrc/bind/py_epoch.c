@@ -29,6 +29,7 @@ typedef struct py_epoch {
   lane_queue lanes[HV_EPOCH_LANES];
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
   uint64_t coming;                   /* as it was reported */
+  hv_epoch_gift gift;                /* to the hubs of the latest group that expects one */
   int is_reported, is_paused, has_batch;
   PyThread_type_lock bell; /* locked; released when the training thread may go on */
 } py_epoch;
@@ -233,7 +234,9 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
       reports(self, progress, 0);
       if (order.ask)
         hv_hive_progress_refresh(progress);
-    } else
+    } else if (order.kind == HV_EPOCH_EXPECT)
+      self->gift = hv_epoch_gift_of(&self->env, order.epoch - 1, event->members, event->n_members);
+    else
       puts_in(self, lane_of(&order, by), &order);
   }
   self->has_batch |= event->kind == HV_EPOCH_BATCH && event->samples;
@@ -373,6 +376,16 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
   return result;
 }
 
+static PyObject *epoch_word(PyObject *object, PyObject *which) {
+  py_epoch *self = (py_epoch *)object;
+  long number = PyLong_AsLong(which);
+  if (number == -1 && PyErr_Occurred())
+    return NULL;
+  if (!hv_epoch_has_word(&self->machine, number ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS))
+    Py_RETURN_NONE;
+  return PyObject_CallMethod(self->lineage, "word", NULL);
+}
+
 /* Reads an epoch, or None: there is none. */
 static int read_found(PyObject *object, uint64_t *out, int *out_ok) {
   unsigned long long epoch = 0;
@@ -416,8 +429,14 @@ static PyObject *with_epoch(PyObject *object, PyObject *number, hv_epoch_event_k
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = kind, .epoch = epoch}, HV_EPOCH_NOW);
 }
 
-static PyObject *epoch_wanted(PyObject *object, PyObject *epoch) {
-  return with_epoch(object, epoch, HV_EPOCH_WANTED);
+static PyObject *epoch_wanted(PyObject *object, PyObject *args, PyObject *kwargs) {
+  static const char *const names[] = {"epoch", "by_hub", NULL};
+  hv_epoch_event event = {.kind = HV_EPOCH_WANTED};
+  unsigned long long epoch;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|p:wanted", (char **)names, bind_whole_number, &epoch, &event.ok))
+    return NULL;
+  event.epoch = epoch;
+  return fed((py_epoch *)object, &event, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_restored(PyObject *object, PyObject *epoch) {
@@ -447,11 +466,11 @@ static const char *what_of(const hv_epoch_order *order) {
   return order->kind == HV_EPOCH_ACT ? hv_epoch_work_name(order->action) : "";
 }
 
-/* (kind, what, which, number, epoch, samples, wait, timeout), as driver.py names them. */
+/* (kind, what, which, number, epoch, samples, wait, timeout, ask), as driver.py names them. */
 static PyObject *order_tuple(const hv_epoch_order *o) {
-  return Py_BuildValue("(ssiKKKdd)", kind_of(o), what_of(o), (int)o->which, (unsigned long long)o->number,
+  return Py_BuildValue("(ssiKKKddi)", kind_of(o), what_of(o), (int)o->which, (unsigned long long)o->number,
                        (unsigned long long)o->epoch, (unsigned long long)o->samples, (double)o->wait_us * 1e-6,
-                       (double)o->timeout_us * 1e-6);
+                       (double)o->timeout_us * 1e-6, o->ask);
 }
 
 static int looks_out(const hv_epoch *machine) {
@@ -468,9 +487,6 @@ static int waits(py_epoch *self) {
     return -1;
   if (!looks_out(machine))
     return 0;
-  hv_hive_progress *progress = bind_progress_of(self->progress);
-  if (progress && machine->state == HV_EPOCH_COMING)
-    hv_hive_progress_refresh(progress);
   int rc = feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
   PyThread_acquire_lock(self->bell, NOWAIT_LOCK); /* it has rung for itself, and would not wait the next time */
   return rc;
@@ -512,10 +528,12 @@ static const PyMethodDef methods[] = {
      "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> outcome: a round is over. parts: the\n"
      "results of its averagings. alike: of the state: 1: all that was averaged was this replica; after a failure 1: it is to the\n"
      "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},
+    {"word", epoch_word, METH_O, "word(which) -> [mark, rank] for the others of a group, or None: no word of this peer is judged."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
     {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
     {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},
-    {"wanted", epoch_wanted, METH_O, "wanted(epoch): a joiner or hub wants the state of that epoch."},
+    {"wanted", (PyCFunction)(void (*)(void))epoch_wanted, METH_VARARGS | METH_KEYWORDS,
+     "wanted(epoch, by_hub=False): a joiner wants the state of that epoch; by_hub: a hub asks to be given that, or a later one."},
     {"restored", epoch_restored, METH_O, "restored(epoch): the program has restored the state of that epoch."},
     {"asked", epoch_asked, METH_O, "asked(least): the program asks for the swarm's state."},
     {"leave", epoch_leave, METH_NOARGS, "This peer leaves."},
@@ -600,6 +618,18 @@ static PyObject *epoch_offered_epoch(PyObject *object, void *unused) {
   return epoch == HV_EPOCH_NONE ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(epoch);
 }
 
+static PyObject *epoch_gift(PyObject *object, void *unused) {
+  const hv_epoch_gift *gift = &((py_epoch *)object)->gift;
+  (void)unused;
+  PyObject *hubs = PyTuple_New((Py_ssize_t)gift->n);
+  for (size_t i = 0; hubs && i < gift->n; i++) {
+    PyObject *hub = bind_peer_text(&gift->hubs[i]);
+    if (!hub || PyTuple_SetItem(hubs, (Py_ssize_t)i, hub) < 0)
+      Py_CLEAR(hubs);
+  }
+  return hubs ? Py_BuildValue("(Ny#)", hubs, (const char *)gift->ticket, (Py_ssize_t)sizeof gift->ticket) : NULL;
+}
+
 static PyObject *epoch_moves_wrong(PyObject *object, void *unused) {
   (void)unused;
   return PyLong_FromUnsignedLong(look(object)->moves_wrong);
@@ -619,6 +649,7 @@ static const PyGetSetDef attributes[] = {
     {"loads", epoch_loads, NULL, "States loaded since an epoch was made together with others.", NULL},
     {"end", epoch_end, NULL, "The epoch's end: (epoch, alone, averaged, state_averaged, nobody, samples, stepped).", NULL},
     {"offered_epoch", epoch_offered_epoch, NULL, "The epoch whose state is on offer, or None.", NULL},
+    {"gift", epoch_gift, NULL, "(hubs, ticket) of the latest group whose hubs expect this peer's state.", NULL},
     {"moves_wrong", epoch_moves_wrong, NULL, "Moves that the table does not allow: 0.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

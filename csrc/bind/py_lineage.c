@@ -114,20 +114,6 @@ static PyObject *view(PyObject *module, PyObject *sequence) {
   return result;
 }
 
-static PyObject *ticket(PyObject *module, PyObject *args) {
-  unsigned long long epoch;
-  PyObject *sequence;
-  bind_members m;
-  hv_env env = bind_hashing();
-  uint8_t bytes[HV_MARK_SIZE];
-  if (!PyArg_ParseTuple(args, "O&O:lineage_ticket", bind_whole_number, &epoch, &sequence) ||
-      bind_members_init(PyModule_GetState(module), sequence, &m) < 0)
-    return NULL;
-  hv_lineage_ticket(&env, epoch, m.list, m.n, bytes);
-  bind_members_fini(&m);
-  return PyBytes_FromStringAndSize((const char *)bytes, sizeof bytes);
-}
-
 /* ---- the mark of this peer's replica ---- */
 
 typedef struct py_lineage {
@@ -362,7 +348,6 @@ static const PyGetSetDef attributes[] = {
 static PyMethodDef functions[] = {
     {"lineage_view", view, METH_O,
      "lineage_view(members) -> (mark of the swarm's replica or None, peers that have it, {peer: mark}, the giver or None)"},
-    {"lineage_ticket", ticket, METH_VARARGS, "lineage_ticket(epoch, members) -> the ticket of the giver's state"},
     {NULL, NULL, 0, NULL}};
 
 int hv_py_lineage_init(PyObject *module) {

@@ -92,7 +92,6 @@ void epoch_wake(hv_epoch *self, int ask) {
   epoch_order(self, HV_EPOCH_WAKE)->ask = ask;
 }
 
-/* Averagings of state are counted one by one, so that who comes next is known to be about to come. */
 void epoch_reached(hv_epoch *self) {
   hv_epoch_order *order;
   if (self->traits.sums) {
@@ -101,7 +100,7 @@ void epoch_reached(hv_epoch *self) {
   }
   order = epoch_order(self, HV_EPOCH_REACHED);
   order->which = HV_EPOCH_REPLICA_STATE;
-  order->epoch = self->told / self->config.options.average_state_every + 1;
+  order->epoch = hv_epoch_state_number(&self->traits, self->told) + 1;
 }
 
 void epoch_cancel(hv_epoch *self) {
@@ -149,6 +148,8 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .offers = {.offered = HV_EPOCH_NONE,
                                 .copied = HV_EPOCH_NONE,
                                 .wanted = HV_EPOCH_NONE,
+                                .expected = HV_EPOCH_NONE,
+                                .asked = HV_EPOCH_NONE,
                                 .settled_us = HV_EPOCH_NONE,
                                 .counted_us = HV_EPOCH_NONE},
                      .hold.since_us = HV_EPOCH_NONE,
@@ -536,6 +537,10 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
 int hv_epoch_awaits_round(const hv_epoch *self, hv_epoch_which which) {
   const int *rounding = self->end.rounding;
   return rounding[HV_EPOCH_NOW] == 1 + (int)which || rounding[HV_EPOCH_LATE] == 1 + (int)which;
+}
+
+int hv_epoch_has_word(const hv_epoch *self, hv_epoch_which which) {
+  return self->traits.has_replica && self->lineage->is_kept && which == HV_EPOCH_GRADIENTS;
 }
 
 int hv_epoch_is_free(const hv_epoch *self) {

@@ -14,7 +14,7 @@ static int takes_ahead(const hv_epoch_run *r) {
 /* ---- groups ---- */
 
 static uint64_t number_of(const hv_epoch *self, hv_epoch_which which, uint64_t epoch) {
-  return which == HV_EPOCH_GRADIENTS ? epoch : (epoch + 1) / self->config.options.average_state_every;
+  return which == HV_EPOCH_GRADIENTS ? epoch : hv_epoch_state_number(&self->traits, epoch + 1);
 }
 
 /* left_us: until the group is needed (rule 6). */
@@ -24,6 +24,7 @@ static void begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
   order->lane = lane;
   order->epoch = number_of(self, which, epoch);
   order->wait_us = left_us + self->config.matchmaking_us;
+  order->wait_us = order->wait_us > HV_EPOCH_LEAST_US ? order->wait_us : HV_EPOCH_LEAST_US;
   order->timeout_us = left_us + self->config.averaging_us + HV_EPOCH_SLACK_US;
   self->seeking[which] = 1;
 }
@@ -37,7 +38,7 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
   self->sought = self->told;
   if (self->traits.sums)
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, self->told, left_us);
-  if (hv_epoch_averages_state_at(&self->config.options, self->told + 1))
+  if (hv_epoch_averages_state_at(&self->traits, self->told + 1))
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_REPLICA_STATE, self->told, left_us);
 }
 
@@ -63,7 +64,7 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   }
   hv_epoch_run *r = &self->end;
   *r = (hv_epoch_run){.epoch = self->told, .alone = self->traits.trains && e->figures->n_peers <= 1};
-  r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);
+  r->plan = *hv_epoch_plan_end(&self->traits, self->told + 1, r->alone);
   r->sought_us = e->now_us;
   if (r->alone)
     epoch_cancel(self);
@@ -288,10 +289,8 @@ static void judges(hv_epoch *self, const epoch_event *e) {
   self->end.meets_another = view.any && view.n_right < view.n_words;
   if (!self->traits.has_replica || !self->lineage->is_kept)
     return;
-  if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me)) {
-    self->offers.wanted = self->end.epoch + 1;
-    epoch_order(self, HV_EPOCH_GIVE)->epoch = self->end.epoch + 1;
-  }
+  if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me))
+    epoch_is_giver(self, e, self->end.epoch + 1);
   if (hv_lineage_judge(self->lineage, &view))
     hv_epoch_ledger_kept_settled(self->ledger);
   else

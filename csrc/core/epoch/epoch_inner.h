@@ -67,6 +67,7 @@ void epoch_offers_withdraw(hv_epoch *self);
 void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e);
 void epoch_was_offered(hv_epoch *self, const epoch_event *e);
 void epoch_is_wanted(hv_epoch *self, const epoch_event *e);
+void epoch_is_giver(hv_epoch *self, const epoch_event *e, uint64_t epoch); /* of the group of this event */
 void epoch_snapshot(hv_epoch *self, uint64_t epoch);
 
 #endif

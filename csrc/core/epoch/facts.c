@@ -60,3 +60,12 @@ hv_epoch_event hv_epoch_round_event(const hv_epoch_round *round, const hv_epoch_
                                 : round->status == HV_OK ? f->is_whole && round->alike
                                                          : round->alike};
 }
+
+hv_epoch_gift hv_epoch_gift_of(hv_env *env, uint64_t epoch, const hv_lineage_member *members, size_t n) {
+  hv_epoch_gift gift = {.n = 0};
+  for (size_t i = 0; i < n && gift.n < HV_GIFT_HUBS; i++)
+    if (members[i].is_auxiliary && !members[i].is_client)
+      gift.hubs[gift.n++] = members[i].peer;
+  hv_lineage_ticket(env, epoch, members, n, gift.ticket);
+  return gift;
+}

@@ -1,7 +1,7 @@
 /* The facts of a round that is over: its members, what of their values is in its averages, and which of the five outcomes it has.
  * No other place reads a status of `average` for core/epoch, and no program judges members.
  *
- * Room: core (uses average, epoch, word). Pure.
+ * Room: core (uses average, epoch, gift, word). Pure, apart from env's sha256.
  * Owner: the caller, of all values. Thread: any.
  */
 #ifndef HV_CORE_EPOCH_FACTS_H
@@ -9,6 +9,7 @@
 
 #include "core/average/average.h"
 #include "core/epoch/epoch.h"
+#include "core/state/gift.h"
 
 /* A round as averagers tell of it. */
 typedef struct hv_epoch_round {
@@ -38,5 +39,15 @@ typedef struct hv_epoch_facts {
 hv_epoch_facts hv_epoch_facts_of(const hv_epoch_round *round, hv_lineage_member *members);
 /* The machine's event of that round; it borrows the members. */
 hv_epoch_event hv_epoch_round_event(const hv_epoch_round *round, const hv_epoch_facts *facts, const hv_lineage_member *members);
+
+/* To whom the giver of a group sends its state: the hubs of the group, which wait for it under a ticket that all members know. */
+typedef struct hv_epoch_gift {
+  hv_peer_id hubs[HV_GIFT_HUBS];
+  size_t n;
+  uint8_t ticket[HV_GIFT_TICKET];
+} hv_epoch_gift;
+
+/* epoch: the one that the group ended. */
+hv_epoch_gift hv_epoch_gift_of(hv_env *env, uint64_t epoch, const hv_lineage_member *members, size_t n);
 
 #endif

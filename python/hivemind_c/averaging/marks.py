@@ -10,8 +10,6 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import _hivemind_c
 
-TICKET = _hivemind_c.MARK_SIZE  #: bytes
-
 
 class Member(NamedTuple):
     """A member of a group that has averaged."""
@@ -40,15 +38,3 @@ def view_of(members: Sequence[Member]) -> View:
         members: The members of a group.
     """
     return View(*_hivemind_c.lineage_view(members))
-
-
-def ticket_of(epoch: int, members: Sequence[Member]) -> bytes:
-    """Returns the ticket of a state that the giver of a group sends without a request. All its members know it.
-
-    It tells blocks apart, and is no secret: the hub takes a block from the giver alone.
-
-    Args:
-        epoch: The epoch that the group ended.
-        members: The members of the group.
-    """
-    return _hivemind_c.lineage_ticket(epoch, members)
