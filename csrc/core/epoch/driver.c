@@ -159,7 +159,7 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
         .done = round_over,
         .owner = d,
         .epoch = hv_span_of(r->epoch, (size_t)n),
-        .weight = d->machine.traits.trains,
+        .weight = d->machine.traits.has_replica,
         .gather = hv_epoch_has_word(&d->machine, order->which) ? hv_span_of(r->word, hv_word_write(&word, r->word)) : HV_WORD_NONE,
         .wait_ms = (uint32_t)(order->wait_us / 1000),
         .timeout_ms = (uint32_t)(order->timeout_us / 1000),
@@ -176,7 +176,7 @@ static void triggers(hv_epoch_driver *d, const hv_epoch_order *order) {
   round_of *r = &d->rounds[order->which];
   if (!r->is_under_way)
     return;
-  if (d->machine.traits.trains && order->which == HV_EPOCH_GRADIENTS)
+  if (d->machine.traits.has_replica && order->which == HV_EPOCH_GRADIENTS)
     hv_average_set_weight(r->average, &r->step, (float)order->samples);
   hv_average_trigger(r->average, &r->step);
 }

@@ -1,4 +1,4 @@
-/* The next deed of a peer of a run: one machine for trainer, auxiliary peer and hub, which differ in their plans only.
+/* The next deed of a peer of a run: of a trainer, or (epoch_follower.h) of an auxiliary peer or a hub.
  *
  * Room: core (uses plan, lineage, ledger, progress). It does nothing itself: events go in, orders come
  * out. driver.h carries out those for the node; the program's hands carry out the actions.

@@ -277,8 +277,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
 static void begins(hv_epoch *self, const epoch_event *e) {
   uint64_t samples = self->own.looking.samples;
   enters(self, e);
-  if (self->traits.trains)
-    hv_epoch_ledger_counted(self->ledger, samples);
+  hv_epoch_ledger_counted(self->ledger, samples);
 }
 
 static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {

@@ -93,8 +93,7 @@ static hv_epoch_plan plan_end(const hv_epoch_options *o, int alone, int averages
 }
 
 hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *o) {
-  hv_epoch_traits traits = {.trains = !o->auxiliary,
-                            .has_replica = !o->auxiliary,
+  hv_epoch_traits traits = {.has_replica = !o->auxiliary,
                             .sums = !o->use_local_updates,
                             .lead = o->delay_grad_averaging,
                             .copies = o->offload,

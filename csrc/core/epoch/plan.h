@@ -59,8 +59,7 @@ typedef struct hv_epoch_plan {
 
 /* A peer as its options make it, once: what the machine asks for, and not for an option or a role. */
 typedef struct hv_epoch_traits {
-  uint8_t trains;      /* its batches have samples: it is counted, and waited for */
-  uint8_t has_replica; /* it loads, steps, offers, and is judged by its mark; one that has none goes where the others are */
+  uint8_t has_replica; /* it trains: is counted, steps, offers, and is judged by its mark; one without follows the others */
   uint8_t sums;        /* an epoch's gradients are summed, and averaged at its end; else each batch is a step */
   uint8_t lead;        /* epochs that trainers count before the round of their gradients */
   uint8_t copies;      /* the optimizer's outcome reaches the model with APPLY */
