@@ -5,12 +5,13 @@
  */
 #include "epoch.h"
 
+#include "net/clock.h"
 #include "net/events_file.h"
 
 #include <string.h>
 
-enum { QUEUE = 64, SLICE_US = 20000 };
-enum { DISCARDED = 1, CUT = 2 }; /* the number of an order of lost samples that the log tells of */
+enum { QUEUE = 64, SIGNALS_MS = 50 }; /* SIGNALS_MS: between two looks whether the user ends the program */
+enum { DISCARDED = 1, CUT = 2 };      /* the number of an order of lost samples that the log tells of */
 
 /* Of samples that an event has lost: a kind of the binding's own, behind those of the machine. */
 #define ORDER_LOST HV_EPOCH_ORDER_KINDS
@@ -31,7 +32,7 @@ typedef struct py_epoch {
   uint64_t coming;                   /* as it was reported */
   hv_epoch_gift gift;                /* to the hubs of the latest group that expects one */
   int is_reported, is_paused, has_batch;
-  PyThread_type_lock bell; /* locked; released when the training thread may go on */
+  uint64_t news; /* of the Progress, which rings after each event: those that the training thread's wait has seen */
 } py_epoch;
 
 static bind_state *state_of(py_epoch *self) {
@@ -72,12 +73,6 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   if (!self)
     return NULL;
   self->env = bind_hashing();
-  self->bell = PyThread_allocate_lock();
-  if (!self->bell) {
-    Py_DECREF(self);
-    return PyErr_NoMemory();
-  }
-  PyThread_acquire_lock(self->bell, NOWAIT_LOCK);
   config.options = *bind_plan_options(plan);
   config.target = target;
   config.matchmaking_us = (uint64_t)(matchmaking * 1e6);
@@ -111,9 +106,6 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void epoch_finalize(PyObject *object) {
   py_epoch *self = (py_epoch *)object;
-  if (self->bell)
-    PyThread_free_lock(self->bell);
-  self->bell = NULL;
   hv_events_file_close(self->trace);
   self->trace = NULL;
   Py_CLEAR(self->progress);
@@ -244,8 +236,7 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
   if (is_paused != self->is_paused)
     hv_hive_progress_pause(progress, is_paused);
   self->is_paused = is_paused;
-  PyThread_acquire_lock(self->bell, NOWAIT_LOCK);
-  PyThread_release_lock(self->bell);
+  hv_hive_progress_ring(progress);
   return 0;
 }
 
@@ -477,19 +468,33 @@ static int looks_out(const hv_epoch *machine) {
   return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING || machine->state == HV_EPOCH_ENDING;
 }
 
-/* A slice of a wait of the training thread; then time has passed. -1: an exception is set. */
+/* Of a wait until this moment: no longer than a signal may wait. */
+static uint32_t doze_ms(uint64_t due_us, uint64_t now_us) {
+  uint64_t left_ms = due_us == HV_EPOCH_NONE ? SIGNALS_MS : due_us > now_us ? (due_us - now_us + 999) / 1000 : 0;
+  return left_ms < SIGNALS_MS ? (uint32_t)left_ms : SIGNALS_MS;
+}
+
+/* The training thread waits until there is news, or until its wait is due; then time has passed. -1: an exception is set. */
 static int waits(py_epoch *self) {
   hv_epoch *machine = &self->machine;
+  hv_hive_progress *progress = bind_progress_of(self->progress);
+  hv_epoch_event event = {.kind = HV_EPOCH_TIME};
+  if (!progress)
+    return feeds(self, &event, HV_EPOCH_NOW); /* which says why */
+  uint64_t due_us = looks_out(machine) ? hv_epoch_due_us(machine) : HV_EPOCH_NONE, known = self->news;
+  int is_new;
   Py_BEGIN_ALLOW_THREADS
-  PyThread_acquire_lock_timed(self->bell, SLICE_US, 0);
+  is_new = hv_hive_progress_doze(progress, known, doze_ms(due_us, hv_clock_us()));
   Py_END_ALLOW_THREADS
   if (PyErr_CheckSignals() < 0)
     return -1;
+  if (!is_new && hv_clock_us() < due_us)
+    return 0;
+  self->news = hv_hive_progress_news(progress);
   if (!looks_out(machine))
     return 0;
-  int rc = feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
-  PyThread_acquire_lock(self->bell, NOWAIT_LOCK); /* it has rung for itself, and would not wait the next time */
-  return rc;
+  self->news++; /* of the event's own ring */
+  return feeds(self, &event, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_next(PyObject *object, PyObject *number) {
