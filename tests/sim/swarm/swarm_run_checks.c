@@ -196,6 +196,11 @@ static void checks_bits(room *r, size_t i) {
   memcpy(new->values, p->model, sizeof p->model);
 }
 
+void swarm_run_checks_safety(room *r, size_t i) {
+  checks_machine(r, i);
+  checks_bits(r, i);
+}
+
 /* Those in the furthest epoch hold one replica, or soon do. */
 static void checks_one_replica(room *r, uint64_t now) {
   const hv_epoch *one = NULL;
