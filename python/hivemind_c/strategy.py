@@ -30,6 +30,7 @@ from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, known
 from hivemind_c._lightning.ranks import Ranks
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
+from hivemind_c._lightning.signals import Signals
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures, log_epochs
 from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
@@ -286,6 +287,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             return
         if self.has_ranks:
             self._ranks = Ranks(self, trainer)
+        self._signals = Signals(trainer) if self._ranks is None else self._ranks.signals
         try:
             requirements.check_training(self, trainer, self._target)
             apart = self._offload or self._reuse_grad_buffers or bool(self._optimizer_options.get("use_local_updates"))
@@ -434,6 +436,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if ranks is not None:
             ranks.leave()
             self._last_epoch, self._last_progress, self._ranks = self.global_epoch, self.global_progress, None
+        self._signals = None
         if self._election is not None:
             self._election.shutdown()
             self._election = None

@@ -7,6 +7,29 @@
 
 enum { OF_SUMS = sizeof(float) * PRETENDER_VALUES };
 
+/* The bulk of all peers: its averages are 0, too. */
+static float bulk_averages[PRETENDER_BULK_MAX];
+static const uint8_t *bulk_state(void) {
+  static uint8_t bytes[(size_t)PRETENDER_BULK_MAX * PRETENDER_BULK_BYTES];
+  return bytes;
+}
+
+static uint64_t image_of(const pretender *p) {
+  return OF_SUMS + (uint64_t)p->program.bulk * PRETENDER_BULK_BYTES;
+}
+
+static size_t parts_of(const pretender *p, hv_manifest_part *out) {
+  for (size_t i = 0; i < PRETENDER_PARTS; i++)
+    out[i] = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
+  return p->program.bulk ? 2 : 1;
+}
+
+static size_t spans_of(const pretender *p, const void *values, const void *bulk, hv_span *out) {
+  out[0] = hv_span_of(values, OF_SUMS);
+  out[1] = hv_span_of(bulk, (size_t)(image_of(p) - OF_SUMS));
+  return p->program.bulk ? 2 : 1;
+}
+
 static void fails(pretender *p, const char *format, ...) {
   va_list args;
   if (p->failure[0])
@@ -67,6 +90,7 @@ static void act(void *arg, const hv_epoch_order *order) {
   }
   pretender_work *work = &p->works[order->lane][p->n_works[order->lane]++];
   *work = (pretender_work){.order = *order, .due_us = now_of(p) + below(p, p->program.hands_us)};
+  work->due_us += order->action == HV_EPOCH_SNAPSHOT ? p->program.copy_us : 0;
 }
 
 static void tell(void *arg, hv_epoch_notice notice) {
@@ -108,15 +132,28 @@ int pretender_lied_of(const pretender *p, uint64_t hash) {
   return 0;
 }
 
+typedef struct copied {
+  hv_payload payload; /* first */
+  hv_span spans[PRETENDER_PARTS];
+  float values[PRETENDER_VALUES];
+} copied;
+
+static void frees_copy(hv_payload *payload) {
+  hv_mem_free(payload);
+}
+
 /* The state that it offers. */
 static hv_payload *copy_of_state(pretender *p) {
-  float values[PRETENDER_VALUES];
-  memcpy(values, p->snapshot, sizeof values);
+  copied *c = hv_mem_array(p->env->mem, 1, sizeof *c);
+  if (!c)
+    return NULL;
+  memcpy(c->values, p->snapshot, sizeof c->values);
   if (p->program.lies & (PRETENDER_LIES_AHEAD | PRETENDER_LIES_BYTES)) {
-    values[below(p, PRETENDER_STEPS)] += 1;
-    p->lied_of[p->n_lied_of++ % PRETENDER_LIES] = hash_of(values);
+    c->values[below(p, PRETENDER_STEPS)] += 1;
+    p->lied_of[p->n_lied_of++ % PRETENDER_LIES] = hash_of(c->values);
   }
-  return hv_payload_copy(p->env->mem, values, sizeof values);
+  hv_payload_init(&c->payload, c->spans, spans_of(p, c->values, bulk_state(), c->spans), frees_copy, NULL);
+  return &c->payload;
 }
 
 /* The latest snapshot in a free slot, whose bytes are to be released once it is under way. NULL: there is none. */
@@ -129,11 +166,12 @@ static pretender_shared *shares(pretender *p, pretender_shared *slots, uint64_t 
   hv_payload *bytes = s ? copy_of_state(p) : NULL;
   if (!bytes)
     return NULL;
-  *s = (pretender_shared){.of = p, .epoch = epoch, .part = {.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32}};
+  *s = (pretender_shared){.of = p, .epoch = epoch};
+  parts_of(p, s->parts);
   epoch += p->program.lies & PRETENDER_LIES_AHEAD ? p->program.ahead : 0;
   if (pretender_look(p)->lineage->is_kept) /* else the state has no mark, and is known by its bytes */
     memcpy(s->metadata, mark->bytes, HV_MARK_SIZE);
-  s->give.state = state_of(s, epoch, bytes, &s->part, s->metadata, done);
+  s->give.state = state_of(s, epoch, bytes, s->parts, s->metadata, done);
   return s;
 }
 
@@ -195,7 +233,7 @@ static uint8_t *hub_room(hv_state_load *load, const hv_manifest *manifest) {
   if (p->arriving)
     let_go(&p->arriving->payload);
   p->arriving = NULL;
-  if (!manifest || manifest->image != OF_SUMS)
+  if (!manifest || manifest->image != image_of(p))
     return NULL;
   pretender_held *h = hv_mem_array(p->env->mem, 1, sizeof *h);
   uint8_t *image = hv_mem_aligned(p->env->mem, (size_t)manifest->image + 1);
@@ -221,10 +259,10 @@ static hv_keep_trainers counted(const pretender *p) {
 static void hub_keeps(pretender *p, pretender_held *h, const hv_keep_state *state, const uint8_t *mark) {
   hv_keep_hold(&p->keep, state);
   memcpy(&p->kept_steps, h->image + sizeof(float) * PRETENDER_STEPS, sizeof p->kept_steps);
-  h->part = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
+  parts_of(p, h->parts);
   memcpy(h->metadata, mark, HV_MARK_SIZE);
   memcpy(p->offered.bytes, mark, HV_MARK_SIZE);
-  h->offer = state_of(h, state->epoch, &h->payload, &h->part, h->metadata, hub_offered);
+  h->offer = state_of(h, state->epoch, &h->payload, h->parts, h->metadata, hub_offered);
   h->offer.priority = HV_KEEP_PRIORITY;
   memcpy(h->offer.lineage, p->take.lineage, HV_BALLOT_LINEAGE);
   hv_sim_say(p->sim, "n%zu keeps the state of epoch %llu", p->index, (unsigned long long)state->epoch);
@@ -237,8 +275,7 @@ static void hub_judges(pretender *p, pretender_held *h, const hv_manifest *manif
   hv_keep_trainers now = counted(p);
   hv_keep_fault fault;
   hv_keep_verdict verdict = hv_keep_judge(&p->keep, &state, &now, &fault);
-  h->span = hv_span_of(h->image, OF_SUMS);
-  hv_payload_init(&h->payload, &h->span, 1, let_go, NULL);
+  hv_payload_init(&h->payload, h->spans, spans_of(p, h->image, h->image + OF_SUMS, h->spans), let_go, NULL);
   if (verdict == HV_KEEP_VERDICT_KEEP || verdict == HV_KEEP_VERDICT_REPLACE)
     hub_keeps(p, h, &state, manifest->metadata.data);
   else
@@ -264,7 +301,7 @@ static void hub_has_taken(hv_state_load *load, hv_status status, const char *tex
 
 static void hub_takes(pretender *p) {
   p->take = (hv_gift_take){
-      .load = {.done = hub_has_taken, .room = hub_room, .owner = p, .prefix = hv_span_of("run", 3), .size_max = 2 * OF_SUMS}};
+      .load = {.done = hub_has_taken, .room = hub_room, .owner = p, .prefix = hv_span_of("run", 3), .size_max = 2 * image_of(p)}};
   if (hv_takers_take(hv_node_takers(p->node), &p->take, NULL) != HV_OK)
     p->take.load.owner = NULL;
 }
@@ -283,7 +320,7 @@ static void hub_follows(pretender *p) {
                              .least = hv_keep_least(&p->keep, &counts),
                              .has_room = hv_keep_has_room(p->n_held - (p->arriving != NULL)),
                              .n_trainers = p->trainers(p->trainers_arg, trainers, HV_EPOCH_MEMBERS)};
-  hv_takers_follow(hv_node_takers(p->node), hv_span_of("run", 3), &figures, p->keep.every, 2 * OF_SUMS, NULL);
+  hv_takers_follow(hv_node_takers(p->node), hv_span_of("run", 3), &figures, p->keep.every, 2 * image_of(p), NULL);
 }
 
 static uint8_t *room(void *arg, const hv_manifest *manifest) {
@@ -294,7 +331,7 @@ static uint8_t *room(void *arg, const hv_manifest *manifest) {
 
 static int mark(void *arg, const hv_manifest *manifest, hv_mark *out) {
   pretender *p = arg;
-  if (manifest->metadata.size != HV_MARK_SIZE || manifest->image != OF_SUMS || !p->image)
+  if (manifest->metadata.size != HV_MARK_SIZE || manifest->image != image_of(p) || !p->image)
     return 0;
   memcpy(out->bytes, manifest->metadata.data, HV_MARK_SIZE);
   return 1;
@@ -317,6 +354,7 @@ static void met(void *arg, const hv_epoch_met *round) {
                round->text);
   if (round->which == HV_EPOCH_GRADIENTS && round->status == HV_OK && p->ending.epochs == round->number + 1)
     p->ending.averaged = round->trainers;
+  p->met += round->which == HV_EPOCH_GRADIENTS && round->status == HV_OK && round->trainers > 1;
 }
 
 /* ---- the hands ---- */
@@ -410,6 +448,7 @@ static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, ui
   unsigned long long epoch = e->end.epoch;
   if (!e->end.stepped || e->end.averaged)
     return;
+  p->stepped_alone++;
   if (e->lineage->is_kept && hv_mark_equal(&e->lineage->mark, mark))
     fails(p, "n%zu has stepped by itself in epoch %llu under the old mark", p->index, epoch);
   if (e->ledger->kept != kept + samples)
@@ -422,7 +461,8 @@ static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, ui
 static void answers(pretender *p, const hv_epoch_order *order, int ok) {
   hv_mark mark = pretender_look(p)->lineage->mark;
   uint64_t kept = pretender_look(p)->ledger->kept;
-  hv_epoch_driver_done(p->driver, order->number, ok, p->program.hands_us / 2);
+  hv_epoch_driver_done(p->driver, order->number, ok,
+                       p->program.hands_us / 2 + (order->action == HV_EPOCH_SNAPSHOT ? p->program.copy_us : 0));
   if (order->action == HV_EPOCH_STEP)
     checks_own_step(p, &mark, kept, order->samples);
 }
@@ -475,12 +515,15 @@ static int replays(void *arg, hv_span text) {
 }
 
 static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *name, float *values, size_t n) {
-  int64_t shape = (int64_t)n;
-  hv_average_tensor tensor = {{values, HV_DTYPE_FLOAT32, n, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1};
+  const pretender_program *g = &p->program;
+  int64_t shape = (int64_t)n, of_bulk = (int64_t)g->bulk;
+  hv_average_tensor tensors[] = {{{values, HV_DTYPE_FLOAT32, n, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1},
+                                 {{bulk_averages, HV_DTYPE_FLOAT32, g->bulk, g->codec, NULL, 0, 0}, &of_bulk, 1}};
   hv_average_config config = {.prefix = hv_span_of(name, strlen(name)),
-                              .chunk_values = 4, /* so that each member has some to reduce, as of a model */
-                              .tensors = &tensor,
-                              .n_tensors = 1,
+                              /* so that each member has some to reduce, as of a model */
+                              .chunk_values = g->chunk_values ? g->chunk_values : 4,
+                              .tensors = tensors,
+                              .n_tensors = g->bulk ? 2 : 1,
                               .alpha = 1,
                               .stall_ms = 10000,
                               .apart = 1,
@@ -579,8 +622,12 @@ static void begins(pretender *p) {
 static hv_status make(hv_env *env, void *arg, hv_core *out) {
   pretender *p = arg;
   begins(p);
-  hv_node_config config = {
-      .me = p->id, .initial = p->initial, .n_initial = p->n_initial, .client_mode = p->program.client, .hello_every_ms = 2000};
+  hv_node_config config = {.me = p->id,
+                           .initial = p->initial,
+                           .n_initial = p->n_initial,
+                           .client_mode = p->program.client,
+                           .hello_every_ms = 2000,
+                           .state.chunk_bytes = p->program.chunk_bytes};
   *out = (hv_core){p, steps_node};
   p->env = env;
   if (p->program.seated)
@@ -609,5 +656,10 @@ void pretender_init(pretender *p, hv_sim *sim, size_t index, const pretender_pro
 }
 
 hv_sim_node_config pretender_seat(pretender *p) {
-  return (hv_sim_node_config){.make = make, .free = lets_go, .arg = p, .client_mode = p->program.client};
+  return (hv_sim_node_config){.make = make,
+                              .free = lets_go,
+                              .arg = p,
+                              .client_mode = p->program.client,
+                              .up_rate = p->program.up_rate,
+                              .down_rate = p->program.down_rate};
 }

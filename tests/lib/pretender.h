@@ -15,7 +15,10 @@
 #include "net/sim/sim.h"
 
 enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4, PRETENDER_LIES = 32 };
-enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is the number of steps behind it */
+enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 };                  /* this value of a replica is the number of steps behind it */
+enum { PRETENDER_BULK_MAX = 1 << 18, PRETENDER_BULK_BYTES = 12 }; /* of AdamW: a parameter and its two statistics */
+
+enum { PRETENDER_PARTS = 2 }; /* of a state: its values, and what is there for its bytes */
 
 /* Harm that a program means. Its own replica stays as it is. */
 typedef enum pretender_lies {
@@ -29,7 +32,12 @@ typedef struct pretender_program {
   hv_progress_terms terms;
   uint64_t batch_us, batch_samples;
   uint64_t matchmaking_us, averaging_us;
-  uint64_t hands_us; /* an action takes up to this */
+  uint64_t hands_us;                  /* an action takes up to this */
+  uint64_t copy_us;                   /* and so much more, if it is a copy of the state */
+  size_t bulk;                        /* parameters of 0 beside its values, at most PRETENDER_BULK_MAX: for their bytes only */
+  hv_codec codec;                     /* of their averages */
+  uint32_t chunk_values, chunk_bytes; /* of averages, 0: 4; and of states, 0: as usual */
+  uint64_t up_rate, down_rate;        /* of its line; 0: no limit */
   uint32_t load_ms;
   uint64_t model; /* the values that it begins with follow from this number */
   int client, begins_run;
@@ -54,7 +62,7 @@ typedef struct pretender_shared {
   int is_under_way;
   uint64_t epoch; /* of the machine's order */
   uint8_t metadata[HV_MARK_SIZE];
-  hv_manifest_part part;
+  hv_manifest_part parts[PRETENDER_PARTS];
 } pretender_shared;
 
 /* A state that a hub keeps. */
@@ -62,8 +70,8 @@ typedef struct pretender_held {
   hv_payload payload; /* first */
   struct pretender *of;
   uint8_t *image;
-  hv_span span;
-  hv_manifest_part part;
+  hv_span spans[PRETENDER_PARTS];
+  hv_manifest_part parts[PRETENDER_PARTS];
   uint8_t metadata[HV_MARK_SIZE];
   hv_state_offer offer;
 } pretender_held;
@@ -116,6 +124,7 @@ typedef struct pretender {
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
   uint64_t taken[2];                           /* hash and epoch of the latest state that it adopted; zeros: none */
   uint64_t lied_of[PRETENDER_LIES], n_lied_of; /* hashes of the states that it offered and that were lies, the latest ones */
+  uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
   uint64_t own_step;                           /* 1 + the epoch for which it told of a step by itself */
   pretender_ending ending;
   hv_mark offered; /* of the state on offer */

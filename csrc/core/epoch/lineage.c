@@ -14,10 +14,15 @@ typedef struct filter {
   size_t n;
   int any_right;    /* a replica is not known to be wrong: those that are do not count */
   int only_reached; /* only marks count that a peer has that can be dialled */
+  int only_made;    /* those who have made their replica decide */
 } filter;
 
 static int is_open(const filter *f, const hv_lineage_member *member) {
   return has_replica(member) && !(f->any_right && member->word.rank == HV_RANK_WRONG);
+}
+
+static int has_made(const hv_lineage_member *member) {
+  return member->word.rank >= 0 && (member->word.rank & HV_RANK_MADE) != 0;
 }
 
 /* True if a peer that can be dialled has that mark. */
@@ -45,6 +50,14 @@ static filter filter_of(const hv_lineage_member *members, size_t n) {
   return f;
 }
 
+/* True if each word says whether its replica was made: all members are of a version that judges by it. */
+static int all_tell(const filter *f) {
+  for (size_t i = 0; i < f->n; i++)
+    if (is_open(f, &f->members[i]) && (f->members[i].word.rank < 0 || !(f->members[i].word.rank & HV_RANK_TELLS)))
+      return 0;
+  return 1;
+}
+
 /* One mark: how many members have it, and the highest rank of them. */
 typedef struct support {
   hv_mark mark;
@@ -52,12 +65,12 @@ typedef struct support {
   int64_t rank;
 } support;
 
-/* Of a mark that counts. */
+/* Of a mark that counts. Where those decide who have made their replica, copies of a mark have no vote. */
 static support support_of(const filter *f, const hv_mark *mark) {
   support s = {.mark = *mark, .rank = HV_RANK_WRONG};
   for (size_t i = 0; i < f->n; i++)
     if (is_open(f, &f->members[i]) && hv_mark_equal(&f->members[i].word.mark, mark)) {
-      s.count++;
+      s.count += !f->only_made || has_made(&f->members[i]);
       s.rank = f->members[i].word.rank > s.rank ? f->members[i].word.rank : s.rank;
     }
   return s;
@@ -87,22 +100,40 @@ static void find_giver(hv_lineage_view *view, const hv_lineage_member *members, 
   view->giver = view->n_right < view->n_words ? giver : NULL;
 }
 
+/* The strongest of the marks that count. *is_sole: no other one has as many votes. 0: there is none. */
+static int finds_strongest(const filter *f, support *best, int *is_sole) {
+  int any = 0;
+  *is_sole = 0;
+  for (size_t i = 0; i < f->n; i++) {
+    const hv_mark *mark = &f->members[i].word.mark;
+    if (!counts(f, &f->members[i]) || (any && hv_mark_equal(&best->mark, mark)))
+      continue;
+    support next = support_of(f, mark);
+    *is_sole = any ? (next.count == best->count ? 0 : next.count > best->count || *is_sole) : 1;
+    if (!any || is_stronger(&next, best))
+      *best = next;
+    any = 1;
+  }
+  return any;
+}
+
 hv_lineage_view hv_lineage_view_of(const hv_lineage_member *members, size_t n) {
   hv_lineage_view view = {0};
   filter f = filter_of(members, n);
   support best = {0};
+  int is_sole = 0;
+  f.only_made = all_tell(&f);
+  if (!f.only_made || !finds_strongest(&f, &best, &is_sole) || !is_sole || !best.count) {
+    f.only_made = 0; /* else one that lies that it has made its replica could decide against one other */
+    view.any = (uint8_t)finds_strongest(&f, &best, &is_sole);
+  } else
+    view.any = 1;
+  view.swarms = best.mark;
   for (size_t i = 0; i < n; i++) {
     view.n_words += (size_t)has_replica(&members[i]);
-    if (!counts(&f, &members[i]) || (best.count && hv_mark_equal(&best.mark, &members[i].word.mark)))
-      continue;
-    support next = support_of(&f, &members[i].word.mark);
-    if (!best.count || is_stronger(&next, &best))
-      best = next;
-  }
-  view.any = best.count > 0;
-  view.swarms = best.mark;
-  for (size_t i = 0; i < n; i++)
     view.n_right += (size_t)hv_lineage_is_right(&view, &members[i]);
+    view.is_made |= (uint8_t)(hv_lineage_is_right(&view, &members[i]) && has_made(&members[i]));
+  }
   find_giver(&view, members, n);
   return view;
 }
@@ -181,7 +212,15 @@ void hv_lineage_restart(hv_lineage *l, const hv_mark *mark) {
   l->mark = mark ? *mark : (hv_mark){0};
   l->is_known = mark != NULL;
   l->samples = 0;
-  l->is_wrong = 0;
+  l->is_wrong = l->is_made = l->steps = 0;
+  l->was_loaded = 1;
+}
+
+/* A replica that began here is made with its first step. */
+static void has_stepped(hv_lineage *l, uint64_t samples) {
+  l->samples = samples;
+  l->steps = l->steps < HV_LINEAGE_MAKES ? (uint8_t)(l->steps + 1) : l->steps;
+  l->is_made |= !l->was_loaded || l->steps == HV_LINEAGE_MAKES;
 }
 
 static block deed_of(const hv_lineage *l, const char *deed) {
@@ -211,7 +250,7 @@ void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size
       add_number(&b, i < n ? stamps[i] : frozen[i - n]);
     hash_block(&b, env, l->mark.bytes);
   }
-  l->samples = samples;
+  has_stepped(l, samples);
 }
 
 static void moves_by_name(hv_lineage *l, hv_env *env, const char *deed, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us) {
@@ -231,7 +270,8 @@ void hv_lineage_averaged_in_part(hv_lineage *l, hv_env *env, const hv_peer_id *m
 void hv_lineage_stepped_alone(hv_lineage *l, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us,
                               uint64_t samples) {
   moves_by_name(l, env, "hv:stepped alone", me, epoch, moment_us);
-  l->samples = l->is_kept ? samples : l->samples;
+  if (l->is_kept)
+    has_stepped(l, samples);
 }
 
 void hv_lineage_set_up(hv_lineage *l, hv_env *env, hv_span setup) {
@@ -247,6 +287,7 @@ void hv_lineage_set_up(hv_lineage *l, hv_env *env, hv_span setup) {
 int hv_lineage_judge(hv_lineage *l, const hv_lineage_view *view) {
   int mine = !l->is_kept || !view->any || hv_mark_equal(&view->swarms, &l->mark);
   l->is_wrong = !mine;
+  l->is_made |= mine && view->is_made;
   return mine;
 }
 
@@ -256,8 +297,8 @@ void hv_lineage_is_left(hv_lineage *l) {
 
 hv_word hv_lineage_word(const hv_lineage *l) {
   uint64_t samples = l->samples < HV_LINEAGE_SAMPLES_MAX ? l->samples : HV_LINEAGE_SAMPLES_MAX;
-  return (hv_word){.mark = l->mark,
-                   .rank = l->is_wrong ? HV_RANK_WRONG : (int64_t)samples + (l->is_reachable ? HV_RANK_REACHABLE : 0)};
+  int64_t bits = HV_RANK_TELLS + (l->is_reachable ? HV_RANK_REACHABLE : 0) + (l->is_made ? HV_RANK_MADE : 0);
+  return (hv_word){.mark = l->mark, .rank = l->is_wrong ? HV_RANK_WRONG : (int64_t)samples + bits};
 }
 
 int hv_mark_equal(const hv_mark *a, const hv_mark *b) {

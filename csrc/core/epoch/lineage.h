@@ -18,7 +18,10 @@
 #define HV_MARK_DIGIT_BITS 12
 #define HV_RANK_WRONG (-1)                   /* of a replica that is known to be another than the swarm's */
 #define HV_RANK_REACHABLE (INT64_C(1) << 48) /* added to the rank of a replica that joiners can download from its peer */
+#define HV_RANK_MADE (INT64_C(1) << 49)      /* added to that of a replica that was made, and not only loaded */
+#define HV_RANK_TELLS (INT64_C(1) << 50)     /* added by each peer that knows of HV_RANK_MADE */
 #define HV_LINEAGE_SAMPLES_MAX (HV_RANK_REACHABLE - 1)
+#define HV_LINEAGE_MAKES 8 /* steps after which a replica that was loaded is made */
 
 typedef struct hv_mark {
   uint8_t bytes[HV_MARK_SIZE];
@@ -26,7 +29,7 @@ typedef struct hv_mark {
 
 typedef struct hv_word {
   hv_mark mark;
-  int64_t rank; /* HV_RANK_WRONG, or the samples behind the last step and HV_RANK_REACHABLE */
+  int64_t rank; /* HV_RANK_WRONG, or the samples behind the last step and the bits above */
 } hv_word;
 
 /* A member of a group that has averaged. */
@@ -41,10 +44,11 @@ typedef struct hv_lineage_member {
 /* ---- the rule ---- */
 
 typedef struct hv_lineage_view {
-  uint8_t any;    /* 0: no member has a replica with a word, and the rest is 0 */
-  hv_mark swarms; /* mark of the swarm's replica */
-  size_t n_words; /* members with a replica and a word */
-  size_t n_right; /* those of them with the swarm's replica */
+  uint8_t any;     /* 0: no member has a replica with a word, and the rest is 0 */
+  hv_mark swarms;  /* mark of the swarm's replica */
+  size_t n_words;  /* members with a replica and a word */
+  size_t n_right;  /* those of them with the swarm's replica */
+  uint8_t is_made; /* one of these has made it */
   /* The member that sends its state to the hubs, so that the others can load it. NULL: all have one replica, or a member that has
    * it can be dialled. */
   const hv_lineage_member *giver;
@@ -67,6 +71,9 @@ typedef struct hv_lineage {
   uint8_t is_kept;      /* 0: replicas differ on purpose, and nobody asks */
   uint8_t is_wrong;     /* another replica is the swarm's, until its state is loaded */
   uint8_t is_reachable; /* joiners can download this replica from this peer */
+  uint8_t was_loaded;   /* or restored; else it began here */
+  uint8_t is_made;      /* this peer has stepped with others that have made it, or often enough by itself */
+  uint8_t steps;        /* since it began or was loaded, HV_LINEAGE_MAKES at most */
 } hv_lineage;
 
 void hv_lineage_init(hv_lineage *lineage);
@@ -91,7 +98,7 @@ void hv_lineage_stepped_alone(hv_lineage *lineage, hv_env *env, const hv_peer_id
 /* The peer trains under another setup from here on. */
 void hv_lineage_set_up(hv_lineage *lineage, hv_env *env, hv_span setup);
 
-/* Takes the outcome of a round's view. True if this replica is the swarm's. */
+/* Takes the outcome of a round's view. True if this replica is the swarm's; it is made if another one with it has made it. */
 int hv_lineage_judge(hv_lineage *lineage, const hv_lineage_view *view);
 /* This replica is not the swarm's any more: the others made a step without it, or it is not finite. */
 void hv_lineage_is_left(hv_lineage *lineage);

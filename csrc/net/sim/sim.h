@@ -127,6 +127,8 @@ hv_status hv_sim_command(hv_sim *sim, size_t node, hv_command *command);
 /* Sets the link for one direction of a pair. With HV_SIM_ANY as `to` or `from`: for all links from or to a node; as both: for all.
  * The most specific setting applies. link NULL removes the setting. */
 hv_status hv_sim_set_link(hv_sim *sim, size_t from, size_t to, const hv_sim_link *link);
+/* The flow-control window of all streams, in bytes: how much a sender may have on a slow line. Before nodes are added. */
+void hv_sim_set_window(hv_sim *sim, size_t window);
 hv_status hv_sim_cut(hv_sim *sim, size_t from, size_t to, int on); /* one direction */
 /* Partitions the network: nodes of different groups cannot reach each other. All nodes begin in group 0. */
 void hv_sim_group(hv_sim *sim, size_t node, unsigned group);

@@ -127,6 +127,10 @@ hv_status hv_sim_set_link(hv_sim *sim, size_t from, size_t to, const hv_sim_link
   return pair ? set(sim, &pair->link, link) : HV_NOMEM;
 }
 
+void hv_sim_set_window(hv_sim *sim, size_t window) {
+  sim->config.window = window;
+}
+
 hv_status hv_sim_cut(hv_sim *sim, size_t from, size_t to, int on) {
   if (from >= sim->n_nodes || to >= sim->n_nodes)
     return HV_INVALID;

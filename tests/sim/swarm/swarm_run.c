@@ -43,7 +43,7 @@ static void takes_turn(hv_command *command, void *core) {
   pretender_turn(&s->program);
 }
 
-static void tick(hv_sim *sim, void *arg) {
+void swarm_run_tick(hv_sim *sim, void *arg) {
   room *r = arg;
   for (size_t i = 0; i < r->n; i++) {
     member *s = &r->seats[i];
@@ -52,8 +52,8 @@ static void tick(hv_sim *sim, void *arg) {
     s->turn = (hv_command){.run = takes_turn};
     s->pending = hv_sim_command(sim, i, &s->turn) == HV_OK;
   }
-  swarm_run_checks(r);
-  hv_sim_at(sim, hv_sim_now(sim) + r->turn_us, tick, r);
+  (r->judge ? r->judge : swarm_run_checks)(r);
+  hv_sim_at(sim, hv_sim_now(sim) + r->turn_us, swarm_run_tick, r);
 }
 
 /* ---- peers ---- */
@@ -93,18 +93,13 @@ static size_t trainers_of(void *arg, hv_gift_trainer *out, size_t max) {
   return n;
 }
 
-static void adds(room *r, int client, int help) {
-  pretender_program program = r->program;
-  program.client = client;
-  program.options.auxiliary = (uint8_t)help;
-  program.batch_us += program.batch_us * below(r, 4) / 4; /* unequal machines */
-  program.model = r->models ? check_random(&r->run->rng) : 1;
-  sits(r, r->n++, &program);
-  if (program.seated) {
+void swarm_run_adds(room *r, const pretender_program *program) {
+  sits(r, r->n++, program);
+  if (program->seated) {
     r->seats[r->n - 1].liar = r->seat_of_liar;
     r->seats[r->n - 1].liar.me = r->seats[r->n - 1].program.id;
   }
-  if (help) {
+  if (program->options.auxiliary) {
     r->seats[r->n - 1].program.trainers = trainers_of;
     r->seats[r->n - 1].program.trainers_arg = r;
   }
@@ -113,6 +108,15 @@ static void adds(room *r, int client, int help) {
     swarm_seat(r->run, &config);
   if (hv_sim_add(r->run->sim, &config, NULL) != HV_OK)
     swarm_fail(r->run, "no memory for a node");
+}
+
+static void adds(room *r, int client, int help) {
+  pretender_program program = r->program;
+  program.client = client;
+  program.options.auxiliary = (uint8_t)help;
+  program.batch_us += program.batch_us * below(r, 4) / 4; /* unequal machines */
+  program.model = r->models ? check_random(&r->run->rng) : 1;
+  swarm_run_adds(r, &program);
 }
 
 static void is_seated(void *arg, hv_env *env) {
@@ -152,14 +156,10 @@ static void adds_liar(room *r) {
 }
 
 /* The same program again, as a process of its own. */
-static void comes_again(room *r, size_t i) {
+void swarm_run_again(room *r, size_t i) {
   pretender_program program = r->seats[i].program.program;
   sits(r, i, &program);
   hv_sim_restart(r->run->sim, i);
-}
-
-static void runs_for(room *r, uint64_t us) {
-  hv_sim_run_until(r->run->sim, world(r) + us);
 }
 
 /* No state could be downloaded any more; a hub keeps the one that clients have. */
@@ -215,7 +215,7 @@ static void one_goes_and_comes(room *r) {
   if (anew)
     adds(r, client, 0);
   else
-    comes_again(r, i);
+    swarm_run_again(r, i);
   runs_for(r, swarm_run_coming_most_us(r) + STAYS_US + below(r, STAYS_US));
 }
 
@@ -308,7 +308,7 @@ static void plays(swarm_run *run, play which) {
     adds_liar(&r);
   if (faults_of(&r))
     swarm_trouble(run);
-  hv_sim_at(run->sim, TURN_US, tick, &r);
+  hv_sim_at(run->sim, TURN_US, swarm_run_tick, &r);
   if (faults_of(&r))
     hv_sim_run_until(run->sim, run->end_us > run->calm_us + CALM_US ? run->end_us : run->calm_us + CALM_US + 60000000);
   else
@@ -377,7 +377,7 @@ void swarm_run_pair_play(swarm_run *run) {
   adds(&r, 0, 1);
   adds(&r, 1, 0);
   adds(&r, 1, 0);
-  hv_sim_at(run->sim, TURN_US, tick, &r);
+  hv_sim_at(run->sim, TURN_US, swarm_run_tick, &r);
   runs_for(&r, WARM_US + 8 * r.epoch_us + below(&r, 2 * r.epoch_us));
   swarm_run_checks_rest(&r);
   hv_sim_say(run->sim, "n2 leaves");
@@ -452,7 +452,7 @@ void swarm_run_hasty_play(swarm_run *run) {
   hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
   says_plan(&r, 1);
   adds(&r, 0, 1);
-  hv_sim_at(run->sim, HASTY_TURN_US, tick, &r);
+  hv_sim_at(run->sim, HASTY_TURN_US, swarm_run_tick, &r);
   for (size_t i = 0; i < r.first; i++) {
     adds(&r, 1, 0);
     runs_for(&r, gaps_us[below(&r, 4)] + HASTY_TURN_US);
@@ -468,7 +468,7 @@ void swarm_run_hasty_play(swarm_run *run) {
   runs_for(&r, gaps_us[1 + below(&r, 3)]);
   while (hv_sim_alive(run->sim, 1))
     runs_for(&r, TURN_US);
-  comes_again(&r, 1);
+  swarm_run_again(&r, 1);
   runs_for(&r, HASTY_US);
   checks_together(&r);
   swarm_figure(run, "epochs", (double)pretender_look(&r.seats[1].program)->told);

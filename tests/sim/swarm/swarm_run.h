@@ -1,5 +1,5 @@
-/* The peers of the room `run`, shared by its play (swarm_run.c) and its judge (swarm_run_checks.c) only. Its story is in
- * swarm_run.c. */
+/* The peers of the rooms `run` and `home`, shared by their plays (swarm_run.c, swarm_home.c) and the judge of the first
+ * (swarm_run_checks.c) only. Their stories are in the plays. */
 #ifndef HV_TESTS_SWARM_RUN_H
 #define HV_TESTS_SWARM_RUN_H
 
@@ -88,6 +88,7 @@ typedef struct replica {
 
 struct room {
   swarm_run *run;
+  void (*judge)(room *r); /* after each turn; NULL: swarm_run_checks */
   member seats[NODES_MAX];
   size_t clients;  /* that only dial out, of those that began */
   size_t n, first; /* first: trainers that began, without liars */
@@ -149,7 +150,21 @@ static inline int is_judged(const room *r, size_t i) {
   return lives(r, i) && !helps(r, i) && !is_liar(r, i);
 }
 
+static inline void runs_for(room *r, uint64_t us) {
+  hv_sim_run_until(r->run->sim, world(r) + us);
+}
+
+/* ---- swarm_run.c ---- */
+/* Adds a peer, which enters by any that stays and can be dialled; the first begins the run. */
+void swarm_run_adds(room *r, const pretender_program *program);
+/* The same program again, as a process of its own. */
+void swarm_run_again(room *r, size_t i);
+/* The turns of all programs, and the judge; once begun with hv_sim_at, each turn_us. */
+void swarm_run_tick(hv_sim *sim, void *arg);
+
 /* ---- swarm_run_checks.c ---- */
+/* Moves, samples, and equal bits under equal marks, of one peer that trains. */
+void swarm_run_checks_safety(room *r, size_t i);
 /* Judges all peers as they are now. */
 void swarm_run_checks(room *r);
 /* All have made a step with others, if there are others. */

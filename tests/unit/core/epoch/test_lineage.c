@@ -104,6 +104,46 @@ static void replica_that_nobody_can_download_is_not_the_swarms(void **unused) {
   assert_int_equal(swarms(&g), 'b');
 }
 
+/* A founder's step and that of two newcomers, which came as it ended that epoch. */
+static void replica_that_was_made_outweighs_loaded_copies(void **unused) {
+  (void)unused;
+  enum { COPY = 0, MADE = 1 };
+  static const int64_t ranks[] = {HV_RANK_TELLS + HV_RANK_REACHABLE + 8, HV_RANK_TELLS + HV_RANK_REACHABLE + HV_RANK_MADE + 8};
+  group g = {.n = 0};
+  add(&g, OPEN, 'a', ranks[MADE]), add(&g, OPEN, 'b', ranks[COPY]), add(&g, OPEN, 'b', ranks[COPY]);
+  assert_int_equal(swarms(&g), 'a');
+  assert_true(hv_lineage_view_of(g.members, g.n).is_made);
+  add(&g, OPEN, 'b', ranks[MADE]), add(&g, OPEN, 'b', ranks[MADE]); /* two have made the other one */
+  assert_int_equal(swarms(&g), 'b');
+  g.n = 0; /* nobody has made his */
+  add(&g, OPEN, 'a', ranks[COPY]), add(&g, OPEN, 'b', ranks[COPY]), add(&g, OPEN, 'b', ranks[COPY]);
+  assert_int_equal(swarms(&g), 'b');
+  assert_false(hv_lineage_view_of(g.members, g.n).is_made);
+}
+
+static void liar_that_votes_as_founder_decides_nothing(void **unused) {
+  (void)unused;
+  int64_t copy = HV_RANK_TELLS + HV_RANK_REACHABLE, made = copy + HV_RANK_MADE, most = INT64_MAX;
+  group g = {.n = 0};
+  add(&g, OPEN, 'a', made), add(&g, OPEN, 'a', made), add(&g, OPEN, 'z', most);
+  assert_int_equal(swarms(&g), 'a');
+  g.n = 0; /* beside one founder, its copies decide */
+  add(&g, OPEN, 'a', made), add(&g, OPEN, 'a', copy), add(&g, OPEN, 'z', most);
+  assert_int_equal(swarms(&g), 'a');
+  g.n = 0;
+  add(&g, OPEN, 'a', made), add(&g, OPEN, 'b', copy), add(&g, OPEN, 'b', copy), add(&g, OPEN, 'z', most);
+  assert_int_equal(swarms(&g), 'b');
+}
+
+/* A member of an older version judges by the number of votes, so all do. */
+static void word_without_making_counts_all_alike(void **unused) {
+  (void)unused;
+  int64_t copy = HV_RANK_TELLS + HV_RANK_REACHABLE;
+  group g = {.n = 0};
+  add(&g, OPEN, 'a', copy + HV_RANK_MADE), add(&g, OPEN, 'b', copy), add(&g, OPEN, 'b', HV_RANK_REACHABLE + 8);
+  assert_int_equal(swarms(&g), 'b');
+}
+
 static const hv_lineage_member *giver(const group *g) {
   return hv_lineage_view_of(g->members, g->n).giver;
 }
@@ -262,15 +302,47 @@ static void word_says_wrong_or_samples_and_reach(void **unused) {
   fake_env fake;
   fake_env_init(&fake, 1);
   hv_lineage l = begun('a');
-  assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_REACHABLE);
+  assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_REACHABLE);
   deed(&l, &fake.env, 2);
-  assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_REACHABLE + 64);
+  assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_MADE + HV_RANK_REACHABLE + 64);
   l.is_reachable = 0;
-  assert_int_equal(hv_lineage_word(&l).rank, 64);
+  assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_MADE + 64);
   l.samples = UINT64_MAX;
-  assert_int_equal(hv_lineage_word(&l).rank, HV_LINEAGE_SAMPLES_MAX);
+  assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_MADE + HV_LINEAGE_SAMPLES_MAX);
   hv_lineage_is_left(&l);
   assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_WRONG);
+}
+
+static int says_made(const hv_lineage *l) {
+  return (hv_lineage_word(l).rank & HV_RANK_MADE) != 0;
+}
+
+static void loaded_replica_is_made_with_others_or_after_some_steps(void **unused) {
+  (void)unused;
+  fake_env fake;
+  fake_env_init(&fake, 1);
+  hv_mark mark = mark_of('a');
+  hv_lineage l = begun('a');
+  assert_false(says_made(&l));
+  deed(&l, &fake.env, 2);
+  assert_true(says_made(&l)); /* it began here */
+  hv_lineage_restart(&l, &mark);
+  for (int i = 1; i < HV_LINEAGE_MAKES; i++) {
+    deed(&l, &fake.env, 2);
+    assert_false(says_made(&l));
+  }
+  deed(&l, &fake.env, 2);
+  assert_true(says_made(&l));
+  hv_lineage_restart(&l, &mark);
+  group g = {.n = 0};
+  add(&g, OPEN, 'a', HV_RANK_TELLS);
+  hv_lineage_view view = hv_lineage_view_of(g.members, g.n);
+  assert_true(hv_lineage_judge(&l, &view));
+  assert_false(says_made(&l)); /* those who have that replica have only loaded it, too */
+  g.members[0].word.rank += HV_RANK_MADE;
+  view = hv_lineage_view_of(g.members, g.n);
+  assert_true(hv_lineage_judge(&l, &view));
+  assert_true(says_made(&l));
 }
 
 static void view_says_whether_a_replica_is_the_swarms(void **unused) {
@@ -373,6 +445,10 @@ static void other_bytes_are_no_word(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(most_common_mark_is_the_swarms),
+      cmocka_unit_test(replica_that_was_made_outweighs_loaded_copies),
+      cmocka_unit_test(liar_that_votes_as_founder_decides_nothing),
+      cmocka_unit_test(word_without_making_counts_all_alike),
+      cmocka_unit_test(loaded_replica_is_made_with_others_or_after_some_steps),
       cmocka_unit_test(members_without_replica_or_word_count_for_nothing),
       cmocka_unit_test(wrong_replica_is_the_swarms_only_if_all_are_wrong),
       cmocka_unit_test(replica_that_nobody_can_download_is_not_the_swarms),
