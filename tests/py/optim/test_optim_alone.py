@@ -594,7 +594,7 @@ def test_wait_for_a_delayed_step_takes_no_processor(optimizer):
     swarm.opt.step = step
     train(model, swarm, steps=2)
     looks = record.read_text().count("\non TIME ")
-    assert 5 < looks < 50, "the thread that trains looks each 20 ms"
+    assert looks < 15, "the thread that trains looks again and again"
 
 
 def test_defect_10_delayed_error_is_raised_by_the_next_call(optimizer):
