@@ -244,8 +244,14 @@ int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
   return f->eta_us <= HV_EPOCH_AHEAD_US || (!f->n_coming && 2 * f->samples >= (double)self->config.target);
 }
 
+/* Rule 4: a peer that begins the run is one of those who may. */
+int epoch_may_be_alone(const hv_epoch *self) {
+  const hv_epoch_config *c = &self->config;
+  return c->company == HV_EPOCH_ALONE_TRAINS || (c->begins_run && self->alone_since_us == HV_EPOCH_NONE);
+}
+
 /* Rule 4: whether an epoch may end though nobody else is counted. */
-static int has_company(hv_epoch *self, const epoch_event *e) {
+int epoch_has_company(hv_epoch *self, const epoch_event *e) {
   const hv_epoch_config *c = &self->config;
   if (e->figures->n_peers > 1) {
     if (self->told_alone)
@@ -254,7 +260,7 @@ static int has_company(hv_epoch *self, const epoch_event *e) {
     self->alone_since_us = HV_EPOCH_NONE;
     return 1;
   }
-  if (c->company == HV_EPOCH_ALONE_TRAINS || (c->begins_run && self->alone_since_us == HV_EPOCH_NONE))
+  if (epoch_may_be_alone(self))
     return 1;
   if (self->alone_since_us == HV_EPOCH_NONE)
     self->alone_since_us = e->now_us;
@@ -321,7 +327,7 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     ready = f->standing != HV_PROGRESS_BEHIND;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
-  if (ready && (!self->traits.trains || has_company(self, e)))
+  if (ready && (!self->traits.trains || epoch_has_company(self, e)))
     epoch_begins_end(self, e);
   else if (self->state == HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_GATHERING);
@@ -520,6 +526,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
   }
   epoch_end_is_lonely(self, e);
   epoch_end_is_passed(self, e);
+  epoch_end_seeks_again(self, e);
   if (self->late == HV_EPOCH_LATE_VOID)
     epoch_void_ends(self);
   if (self->state == HV_EPOCH_LOOKING && e->kind == HV_EPOCH_TIME)

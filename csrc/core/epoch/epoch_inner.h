@@ -23,7 +23,9 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us); /* begins to
 void epoch_looks_around(hv_epoch *self, const epoch_event *e);
 void epoch_goes_on(hv_epoch *self, const epoch_event *e);                   /* with the batch, or the end, that waited */
 int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f); /* it is time for it (rule 5) */
-void epoch_keeps_sums(hv_epoch *self); /* with local updates each batch is in the replica already */
+void epoch_keeps_sums(hv_epoch *self);                       /* with local updates each batch is in the replica already */
+int epoch_has_company(hv_epoch *self, const epoch_event *e); /* or may end an epoch without (rule 4) */
+int epoch_may_be_alone(const hv_epoch *self);
 int epoch_is_aside(const hv_epoch *self);
 int epoch_is_unusable(const hv_epoch *self);
 uint64_t epoch_sooner(const hv_epoch *self, uint64_t due_us, uint64_t other_us); /* the first of two that is still to come */
@@ -35,10 +37,11 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
-uint64_t epoch_end_due_us(const hv_epoch *self);                /* when the next of its waits ends */
-void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e); /* looks whether anybody may still come to its groups */
-void epoch_end_is_passed(hv_epoch *self, const epoch_event *e); /* looks whether the others have ended its round */
-int epoch_takes(hv_epoch *self);                                /* 1: the outcome of the late lane is being taken over */
+uint64_t epoch_end_due_us(const hv_epoch *self);                  /* when the next of its waits ends */
+void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e);   /* looks whether anybody may still come to its groups */
+void epoch_end_is_passed(hv_epoch *self, const epoch_event *e);   /* looks whether the others have ended its round */
+void epoch_end_seeks_again(hv_epoch *self, const epoch_event *e); /* after a search in which nobody came */
+int epoch_takes(hv_epoch *self);                                  /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
 void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
 void epoch_void_ends(hv_epoch *self);
