@@ -239,9 +239,15 @@ static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
   return 1;
 }
 
+/* The epoch will end within this peer's next batch: else the others would seek a group of it while it computes. */
+static int ends_within_batch(const hv_epoch *self, const hv_progress_figures *f) {
+  return f->standing == HV_PROGRESS_IN_STEP && self->speed > 0 && (double)f->eta_us * 1e-6 * self->speed <= (double)self->step;
+}
+
 /* Rule 5. Not long before the end, and while somebody loads this epoch's state only just before it: a group would form without. */
 int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
-  return f->eta_us <= HV_EPOCH_AHEAD_US || (!f->n_coming && 2 * f->samples >= (double)self->config.target);
+  return f->eta_us <= HV_EPOCH_AHEAD_US || ends_within_batch(self, f) ||
+         (!f->n_coming && 2 * f->samples >= (double)self->config.target);
 }
 
 /* Rule 4: a peer that begins the run is one of those who may. */
@@ -317,7 +323,8 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   }
   if (f->standing == HV_PROGRESS_BEHIND && catches_up_counting(self, e))
     return;
-  int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
+  int ready = f->ready && f->standing != HV_PROGRESS_BEHIND;
+  int near = (f->match && f->standing != HV_PROGRESS_BEHIND) || ends_within_batch(self, f);
   if (!self->traits.trains)
     ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
   if ((ready || near || self->hold.since_us != HV_EPOCH_NONE) && is_held(self, e)) {
