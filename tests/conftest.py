@@ -5,6 +5,7 @@ import faulthandler
 import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import times  # noqa: E402
 
 RUN_S = 3600  #: seconds that a run with workers has
-#: seconds from the last test to the end of the process; xdist kills a worker after 10
+#: seconds from the end of the main thread to the end of the process; xdist kills a worker after 10
 EXIT_S, WORKER_EXIT_S = 60, 8
 TIMED = "TEST_TIMES"  #: set by `make test`
 
@@ -84,5 +85,11 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    """A thread that a failed test has left cannot keep the interpreter from its exit."""
-    ends_within(WORKER_EXIT_S if hasattr(config, "workerinput") else EXIT_S)
+    """A thread that a failed test has left cannot keep the interpreter from its exit. A worker that has no test left
+    waits for the others before that."""
+
+    def limit(seconds=WORKER_EXIT_S if hasattr(config, "workerinput") else EXIT_S):
+        threading.main_thread().join()
+        ends_within(seconds)
+
+    threading.Thread(target=limit, name="limit of the exit", daemon=True).start()

@@ -48,7 +48,6 @@ MAY_READ_A_PRIVATE_NAME = {
     "optim/torch_interface.py hooked_if_watched.quick": "a module of torch: whether hooks of all optimizers are set",
 }
 MAY_COMPARE_A_STATUS = {
-    "optim/driver.py Driver._status": "a search that was given up ends as one in which nobody came",
     "optim/driver.py Driver._offers_not": "a state that is too large for joiners is not made again",
     "optim/options.py one_of_a_run": "says to a program in its own words that it makes a second optimizer of a run",
     "optim/reporter.py Reporter._run": "its thread ends with the node",

@@ -8,7 +8,7 @@
 
 #include "bind.h"
 
-#include "core/epoch/epoch.h"
+#include "core/epoch/facts.h"
 
 /* An env that hashes, and can do nothing else. */
 hv_env bind_hashing(void);
@@ -22,6 +22,17 @@ typedef struct bind_members {
 /* Reads a sequence of (peer, is_client, is_auxiliary, word as bytes) into memory that bind_members_fini frees. */
 int bind_members_init(bind_state *state, PyObject *sequence, bind_members *out);
 void bind_members_fini(bind_members *members);
+
+/* The averagings of a round, and the members of all of them. */
+typedef struct bind_parts {
+  hv_average_outcome *list;
+  hv_average_member *members;
+  size_t n;
+} bind_parts;
+
+/* Reads a tuple of results of averagings, from which it borrows, into memory that bind_parts_fini frees, also after an error. */
+int bind_parts_init(PyObject *tuple, bind_parts *out);
+void bind_parts_fini(bind_parts *parts);
 
 /* Reads bytes of the size of a mark. False: they are something else, and no exception is set. */
 int bind_mark(PyObject *object, hv_mark *out);

@@ -334,6 +334,12 @@ static PyObject *averager_in_part(PyObject *object, PyObject *ignored) {
   return check_usable(self) == 0 ? PyLong_FromUnsignedLong(hv_hive_averager_in_part(self->averager)) : NULL;
 }
 
+static PyObject *averager_had_group(PyObject *object, PyObject *ignored) {
+  py_averager *self = (py_averager *)object;
+  (void)ignored;
+  return check_usable(self) == 0 ? PyBool_FromLong(hv_hive_averager_had_group(self->averager)) : NULL;
+}
+
 static PyObject *averager_set_weight(PyObject *object, PyObject *args) {
   py_averager *self = (py_averager *)object;
   PyObject *step;
@@ -483,6 +489,7 @@ static const PyMethodDef methods[] = {
     {"step", averager_step, METH_VARARGS,
      "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
     {"give_up", averager_give_up, METH_O, "give_up(step): it ends, if it has no group yet."},
+    {"had_group", averager_had_group, METH_NOARGS, "Whether the last step had a group, though it may have failed."},
     {"in_part", averager_in_part, METH_NOARGS, "Chunks of the last step that hold its average though it failed."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},
     {"set_weight", averager_set_weight, METH_VARARGS, "set_weight(step, weight): until its all-reduce begins."},

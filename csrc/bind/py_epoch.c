@@ -5,13 +5,13 @@
  */
 #include "epoch.h"
 
-#include "core/epoch/result.h"
+#include "net/clock.h"
 #include "net/events_file.h"
 
 #include <string.h>
 
-enum { QUEUE = 64, SLICE_US = 20000 };
-enum { DISCARDED = 1, CUT = 2 }; /* the number of an order of lost samples that the log tells of */
+enum { QUEUE = 64, SIGNALS_MS = 50 }; /* SIGNALS_MS: between two looks whether the user ends the program */
+enum { DISCARDED = 1, CUT = 2 };      /* the number of an order of lost samples that the log tells of */
 
 /* Of samples that an event has lost: a kind of the binding's own, behind those of the machine. */
 #define ORDER_LOST HV_EPOCH_ORDER_KINDS
@@ -30,8 +30,9 @@ typedef struct py_epoch {
   lane_queue lanes[HV_EPOCH_LANES];
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
   uint64_t coming;                   /* as it was reported */
+  hv_epoch_gift gift;                /* to the hubs of the latest group that expects one */
   int is_reported, is_paused, has_batch;
-  PyThread_type_lock bell; /* locked; released when the training thread may go on */
+  uint64_t news; /* of the Progress, which rings after each event: those that the training thread's wait has seen */
 } py_epoch;
 
 static bind_state *state_of(py_epoch *self) {
@@ -72,12 +73,6 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   if (!self)
     return NULL;
   self->env = bind_hashing();
-  self->bell = PyThread_allocate_lock();
-  if (!self->bell) {
-    Py_DECREF(self);
-    return PyErr_NoMemory();
-  }
-  PyThread_acquire_lock(self->bell, NOWAIT_LOCK);
   config.options = *bind_plan_options(plan);
   config.target = target;
   config.matchmaking_us = (uint64_t)(matchmaking * 1e6);
@@ -111,9 +106,6 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void epoch_finalize(PyObject *object) {
   py_epoch *self = (py_epoch *)object;
-  if (self->bell)
-    PyThread_free_lock(self->bell);
-  self->bell = NULL;
   hv_events_file_close(self->trace);
   self->trace = NULL;
   Py_CLEAR(self->progress);
@@ -234,7 +226,9 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
       reports(self, progress, 0);
       if (order.ask)
         hv_hive_progress_refresh(progress);
-    } else
+    } else if (order.kind == HV_EPOCH_EXPECT)
+      self->gift = hv_epoch_gift_of(&self->env, order.epoch - 1, event->members, event->n_members);
+    else
       puts_in(self, lane_of(&order, by), &order);
   }
   self->has_batch |= event->kind == HV_EPOCH_BATCH && event->samples;
@@ -242,8 +236,7 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
   if (is_paused != self->is_paused)
     hv_hive_progress_pause(progress, is_paused);
   self->is_paused = is_paused;
-  PyThread_acquire_lock(self->bell, NOWAIT_LOCK);
-  PyThread_release_lock(self->bell);
+  hv_hive_progress_ring(progress);
   return 0;
 }
 
@@ -344,34 +337,44 @@ static hv_status status_of(const char *name) {
 }
 
 static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"lane", "which", "status", "members", "stamp", "share", "lost", "alike", NULL};
+  static const char *const names[] = {"lane", "which", "status", "parts", "alike", "had_group", "given_up", NULL};
   py_epoch *self = (py_epoch *)object;
-  hv_epoch_event event = {.kind = HV_EPOCH_ROUND, .share = 1};
+  hv_epoch_round round = {.has_replica = self->machine.traits.has_replica};
+  hv_lineage_member members[HV_EPOCH_MEMBERS];
+  bind_parts parts = {0};
   hv_epoch_lane lane;
-  unsigned long long stamp = 0;
   int which;
   const char *status;
-  PyObject *sequence = NULL;
-  bind_members members = {0};
-  Py_ssize_t lost = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|OO&dni:round", (char **)names, read_lane, &lane, &which, &status, &sequence,
-                                   bind_whole_number, &stamp, &event.share, &lost, &event.ok) ||
-      bind_lineage_know(self->lineage) < 0 || (sequence && bind_members_init(state_of(self), sequence, &members) < 0))
+  PyObject *tuple = NULL, *result = NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|O!ipp:round", (char **)names, read_lane, &lane, &which, &status,
+                                   &PyTuple_Type, &tuple, &round.alike, &round.has_group, &round.is_given_up) ||
+      bind_lineage_know(self->lineage) < 0)
     return NULL;
-  size_t trainers = 0;
-  for (size_t i = 0; i < members.n; i++)
-    trainers += !members.list[i].is_auxiliary;
-  hv_average_outcome outcome = {.n_members = members.n, .stamp = stamp};
-  event.which = which ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS;
-  event.outcome = hv_epoch_outcome_of(status_of(status), &outcome, trainers);
-  event.stamp = stamp;
-  event.n_lost = lost > 0 ? (size_t)lost : 0;
-  event.members = members.list;
-  event.n_members = members.n;
-  PyObject *result = fed(self, &event, lane);
-  if (sequence)
-    bind_members_fini(&members);
-  return result ? (Py_DECREF(result), PyUnicode_FromString(hv_epoch_outcome_name(event.outcome))) : NULL;
+  if (!tuple || bind_parts_init(tuple, &parts) == 0) {
+    round.which = which ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS;
+    round.status = status_of(status);
+    round.parts = parts.list;
+    round.n_parts = parts.n;
+    hv_epoch_facts facts = hv_epoch_facts_of(&round, members);
+    hv_epoch_event event = hv_epoch_round_event(&round, &facts, members);
+    result = fed(self, &event, lane);
+    if (result) {
+      Py_DECREF(result);
+      result = PyUnicode_FromString(hv_epoch_outcome_name(facts.outcome));
+    }
+  }
+  bind_parts_fini(&parts);
+  return result;
+}
+
+static PyObject *epoch_word(PyObject *object, PyObject *which) {
+  py_epoch *self = (py_epoch *)object;
+  long number = PyLong_AsLong(which);
+  if (number == -1 && PyErr_Occurred())
+    return NULL;
+  if (!hv_epoch_has_word(&self->machine, number ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS))
+    Py_RETURN_NONE;
+  return PyObject_CallMethod(self->lineage, "word", NULL);
 }
 
 /* Reads an epoch, or None: there is none. */
@@ -417,8 +420,14 @@ static PyObject *with_epoch(PyObject *object, PyObject *number, hv_epoch_event_k
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = kind, .epoch = epoch}, HV_EPOCH_NOW);
 }
 
-static PyObject *epoch_wanted(PyObject *object, PyObject *epoch) {
-  return with_epoch(object, epoch, HV_EPOCH_WANTED);
+static PyObject *epoch_wanted(PyObject *object, PyObject *args, PyObject *kwargs) {
+  static const char *const names[] = {"epoch", "by_hub", NULL};
+  hv_epoch_event event = {.kind = HV_EPOCH_WANTED};
+  unsigned long long epoch;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|p:wanted", (char **)names, bind_whole_number, &epoch, &event.ok))
+    return NULL;
+  event.epoch = epoch;
+  return fed((py_epoch *)object, &event, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_restored(PyObject *object, PyObject *epoch) {
@@ -448,33 +457,44 @@ static const char *what_of(const hv_epoch_order *order) {
   return order->kind == HV_EPOCH_ACT ? hv_epoch_work_name(order->action) : "";
 }
 
-/* (kind, what, which, number, epoch, samples, wait, timeout), as driver.py names them. */
+/* (kind, what, which, number, epoch, samples, wait, timeout, ask), as driver.py names them. */
 static PyObject *order_tuple(const hv_epoch_order *o) {
-  return Py_BuildValue("(ssiKKKdd)", kind_of(o), what_of(o), (int)o->which, (unsigned long long)o->number,
+  return Py_BuildValue("(ssiKKKddi)", kind_of(o), what_of(o), (int)o->which, (unsigned long long)o->number,
                        (unsigned long long)o->epoch, (unsigned long long)o->samples, (double)o->wait_us * 1e-6,
-                       (double)o->timeout_us * 1e-6);
+                       (double)o->timeout_us * 1e-6, o->ask);
 }
 
 static int looks_out(const hv_epoch *machine) {
   return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING || machine->state == HV_EPOCH_ENDING;
 }
 
-/* A slice of a wait of the training thread; then time has passed. -1: an exception is set. */
+/* Of a wait until this moment: no longer than a signal may wait. */
+static uint32_t doze_ms(uint64_t due_us, uint64_t now_us) {
+  uint64_t left_ms = due_us == HV_EPOCH_NONE ? SIGNALS_MS : due_us > now_us ? (due_us - now_us + 999) / 1000 : 0;
+  return left_ms < SIGNALS_MS ? (uint32_t)left_ms : SIGNALS_MS;
+}
+
+/* The training thread waits until there is news, or until its wait is due; then time has passed. -1: an exception is set. */
 static int waits(py_epoch *self) {
   hv_epoch *machine = &self->machine;
+  hv_hive_progress *progress = bind_progress_of(self->progress);
+  hv_epoch_event event = {.kind = HV_EPOCH_TIME};
+  if (!progress)
+    return feeds(self, &event, HV_EPOCH_NOW); /* which says why */
+  uint64_t due_us = looks_out(machine) ? hv_epoch_due_us(machine) : HV_EPOCH_NONE, known = self->news;
+  int is_new;
   Py_BEGIN_ALLOW_THREADS
-  PyThread_acquire_lock_timed(self->bell, SLICE_US, 0);
+  is_new = hv_hive_progress_doze(progress, known, doze_ms(due_us, hv_clock_us()));
   Py_END_ALLOW_THREADS
   if (PyErr_CheckSignals() < 0)
     return -1;
+  if (!is_new && hv_clock_us() < due_us)
+    return 0;
+  self->news = hv_hive_progress_news(progress);
   if (!looks_out(machine))
     return 0;
-  hv_hive_progress *progress = bind_progress_of(self->progress);
-  if (progress && machine->state == HV_EPOCH_COMING)
-    hv_hive_progress_refresh(progress);
-  int rc = feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
-  PyThread_acquire_lock(self->bell, NOWAIT_LOCK); /* it has rung for itself, and would not wait the next time */
-  return rc;
+  self->news++; /* of the event's own ring */
+  return feeds(self, &event, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_next(PyObject *object, PyObject *number) {
@@ -510,12 +530,15 @@ static const PyMethodDef methods[] = {
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
-     "round(lane, which, status, members=(), stamp=0, share=1.0, lost=0, alike=0) -> outcome: a round is over. alike:\n"
-     "of the state: 1: it is to the bit what it was; 0: only if that of all members was the same; -1: it is not."},
+     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> outcome: a round is over. parts: the\n"
+     "results of its averagings. alike: of the state: 1: all that was averaged was this replica; after a failure 1: it is to the\n"
+     "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},
+    {"word", epoch_word, METH_O, "word(which) -> [mark, rank] for the others of a group, or None: no word of this peer is judged."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
     {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
     {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},
-    {"wanted", epoch_wanted, METH_O, "wanted(epoch): a joiner or hub wants the state of that epoch."},
+    {"wanted", (PyCFunction)(void (*)(void))epoch_wanted, METH_VARARGS | METH_KEYWORDS,
+     "wanted(epoch, by_hub=False): a joiner wants the state of that epoch; by_hub: a hub asks to be given that, or a later one."},
     {"restored", epoch_restored, METH_O, "restored(epoch): the program has restored the state of that epoch."},
     {"asked", epoch_asked, METH_O, "asked(least): the program asks for the swarm's state."},
     {"leave", epoch_leave, METH_NOARGS, "This peer leaves."},
@@ -600,6 +623,18 @@ static PyObject *epoch_offered_epoch(PyObject *object, void *unused) {
   return epoch == HV_EPOCH_NONE ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(epoch);
 }
 
+static PyObject *epoch_gift(PyObject *object, void *unused) {
+  const hv_epoch_gift *gift = &((py_epoch *)object)->gift;
+  (void)unused;
+  PyObject *hubs = PyTuple_New((Py_ssize_t)gift->n);
+  for (size_t i = 0; hubs && i < gift->n; i++) {
+    PyObject *hub = bind_peer_text(&gift->hubs[i]);
+    if (!hub || PyTuple_SetItem(hubs, (Py_ssize_t)i, hub) < 0)
+      Py_CLEAR(hubs);
+  }
+  return hubs ? Py_BuildValue("(Ny#)", hubs, (const char *)gift->ticket, (Py_ssize_t)sizeof gift->ticket) : NULL;
+}
+
 static PyObject *epoch_moves_wrong(PyObject *object, void *unused) {
   (void)unused;
   return PyLong_FromUnsignedLong(look(object)->moves_wrong);
@@ -619,6 +654,7 @@ static const PyGetSetDef attributes[] = {
     {"loads", epoch_loads, NULL, "States loaded since an epoch was made together with others.", NULL},
     {"end", epoch_end, NULL, "The epoch's end: (epoch, alone, averaged, state_averaged, nobody, samples, stepped).", NULL},
     {"offered_epoch", epoch_offered_epoch, NULL, "The epoch whose state is on offer, or None.", NULL},
+    {"gift", epoch_gift, NULL, "(hubs, ticket) of the latest group whose hubs expect this peer's state.", NULL},
     {"moves_wrong", epoch_moves_wrong, NULL, "Moves that the table does not allow: 0.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

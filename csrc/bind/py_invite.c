@@ -135,38 +135,24 @@ static PyObject *denials_read(PyObject *module, PyObject *args) {
   return all;
 }
 
+/* The membership, and digits that name the swarm and are no secret. */
 static PyObject *membership_of(PyObject *module, PyObject *args) {
   const char *key, *invite;
-  char text[HV_MEMBERSHIP_TEXT_MAX];
+  char text[HV_MEMBERSHIP_TEXT_MAX], swarm[2 * 8 + 1];
   hv_credentials credentials;
   hv_error err = {0};
   if (!PyArg_ParseTuple(args, "zz:membership_of", &key, &invite))
     return NULL;
-  hv_status status = key || invite ? hv_credentials_read(state_of(module)->mem, key, invite, &credentials, &err) : HV_NOT_FOUND;
-  if (status == HV_NOT_FOUND)
-    return PyUnicode_FromString("");
+  if (!key && !invite)
+    return Py_BuildValue("(ss)", "", "");
+  hv_status status = hv_credentials_read(state_of(module)->mem, key, invite, &credentials, &err);
   if (status != HV_OK)
     return bind_raise_why(state_of(module), status, &err);
   hv_membership_print(&credentials.admission.me, text);
-  hv_credentials_fini(&credentials);
-  return PyUnicode_FromString(text);
-}
-
-/* Digits that name the swarm of a key, and are no secret. */
-static PyObject *swarm_of(PyObject *module, PyObject *args) {
-  const char *key;
-  char text[2 * 8 + 1];
-  hv_credentials credentials;
-  hv_error err = {0};
-  if (!PyArg_ParseTuple(args, "s:swarm_of", &key))
-    return NULL;
-  hv_status status = hv_credentials_read(state_of(module)->mem, key, NULL, &credentials, &err);
-  if (status != HV_OK)
-    return bind_raise_why(state_of(module), status, &err);
   for (int i = 0; i < 8; i++)
-    snprintf(text + 2 * i, 3, "%02x", credentials.admission.swarm.key[i]);
+    snprintf(swarm + 2 * i, 3, "%02x", credentials.admission.swarm.key[i]);
   hv_credentials_fini(&credentials);
-  return PyUnicode_FromString(text);
+  return Py_BuildValue("(ss)", text, swarm);
 }
 
 static PyMethodDef functions[] = {
@@ -179,9 +165,8 @@ static PyMethodDef functions[] = {
     {"denials_union", denials_union, METH_VARARGS, "denials_union(key or None, invite or None, one, other) -> both lists as one"},
     {"denials_convert", denials_convert, METH_VARARGS, "denials_convert(key, old) -> the list of an older release, as one of this"},
     {"denials_read", denials_read, METH_VARARGS, "denials_read(list) -> ((id, is denied, end_s or None), ...)"},
-    {"swarm_of", swarm_of, METH_VARARGS, "swarm_of(key) -> digits that name its swarm"},
     {"membership_of", membership_of, METH_VARARGS,
-     "membership_of(key, invite) -> how a peer with these is a member; raises if one is wrong"},
+     "membership_of(key or None, invite or None) -> (how a peer with these is a member, digits that name the swarm)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -114,20 +114,6 @@ static PyObject *view(PyObject *module, PyObject *sequence) {
   return result;
 }
 
-static PyObject *ticket(PyObject *module, PyObject *args) {
-  unsigned long long epoch;
-  PyObject *sequence;
-  bind_members m;
-  hv_env env = bind_hashing();
-  uint8_t bytes[HV_MARK_SIZE];
-  if (!PyArg_ParseTuple(args, "O&O:lineage_ticket", bind_whole_number, &epoch, &sequence) ||
-      bind_members_init(PyModule_GetState(module), sequence, &m) < 0)
-    return NULL;
-  hv_lineage_ticket(&env, epoch, m.list, m.n, bytes);
-  bind_members_fini(&m);
-  return PyBytes_FromStringAndSize((const char *)bytes, sizeof bytes);
-}
-
 /* ---- the mark of this peer's replica ---- */
 
 typedef struct py_lineage {
@@ -193,6 +179,26 @@ static PyObject *lineage_averaged(PyObject *object, PyObject *stamp) {
     return NULL;
   hv_lineage_averaged(lineage_of(object), &env, number);
   Py_RETURN_NONE;
+}
+
+static PyObject *lineage_follow(PyObject *object, PyObject *args) {
+  PyObject *tuple;
+  bind_parts parts;
+  hv_lineage_member members[HV_EPOCH_MEMBERS];
+  hv_env env = bind_hashing();
+  hv_epoch_round round = {.which = HV_EPOCH_REPLICA_STATE, .status = HV_OK, .has_group = 1, .has_replica = 1};
+  if (!PyArg_ParseTuple(args, "O!p:follow", &PyTuple_Type, &tuple, &round.alike) || bind_lineage_know(object) < 0)
+    return NULL;
+  int rc = bind_parts_init(tuple, &parts);
+  round.parts = parts.list;
+  round.n_parts = parts.n;
+  if (rc == 0) {
+    hv_epoch_facts facts = hv_epoch_facts_of(&round, members);
+    if (!hv_epoch_round_event(&round, &facts, members).ok)
+      hv_lineage_averaged(lineage_of(object), &env, facts.stamp);
+  }
+  bind_parts_fini(&parts);
+  return rc == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 uint64_t *bind_numbers(PyObject *sequence, size_t *out_n) {
@@ -305,6 +311,8 @@ static PyObject *lineage_digits(PyObject *object, PyObject *ignored) {
 static const PyMethodDef methods[] = {
     {"restart", lineage_restart, METH_VARARGS, "restart(mark=None): the state is another one: of that mark, or of none."},
     {"averaged", lineage_averaged, METH_O, "averaged(stamp): another average is in the state."},
+    {"follow", lineage_follow, METH_VARARGS,
+     "follow(parts, alike): a state that no Optimizer drives was averaged. parts, alike: as of Epoch.round()."},
     {"stepped", lineage_stepped, METH_VARARGS, "stepped(stamps, frozen, samples): the optimizer stepped with averages."},
     {"stepped_alone", lineage_stepped_alone, METH_VARARGS,
      "stepped_alone(peer, epoch, moment, samples): the optimizer stepped with this peer's own gradient."},
@@ -340,7 +348,6 @@ static const PyGetSetDef attributes[] = {
 static PyMethodDef functions[] = {
     {"lineage_view", view, METH_O,
      "lineage_view(members) -> (mark of the swarm's replica or None, peers that have it, {peer: mark}, the giver or None)"},
-    {"lineage_ticket", ticket, METH_VARARGS, "lineage_ticket(epoch, members) -> the ticket of the giver's state"},
     {NULL, NULL, 0, NULL}};
 
 int hv_py_lineage_init(PyObject *module) {

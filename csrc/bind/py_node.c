@@ -282,6 +282,22 @@ static PyObject *node_deny(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *node_renew(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  const char *invite;
+  int64_t end_s = 0;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "s:renew", &invite) || bind_node_check(self) < 0)
+    return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = hv_hive_renew(self->hive, invite, &end_s, &err);
+  Py_END_ALLOW_THREADS;
+  if (status != HV_OK)
+    return bind_raise_why(state_of(self), status, &err);
+  return PyLong_FromLongLong(end_s);
+}
+
 static PyObject *node_check_admission(PyObject *object, PyObject *ignored) {
   bind_node *self = (bind_node *)object;
   char text[HV_MSG_TEXT_MAX];
@@ -503,6 +519,7 @@ static const PyMethodDef methods[] = {
     {"denials", node_denials, METH_NOARGS,
      "(list, has, lacks, why): its denials, how many initial peers have returned them or not, and why one has not."},
     {"deny", node_deny, METH_VARARGS, "deny(list): adds to its denials."},
+    {"renew", node_renew, METH_VARARGS, "renew(invite): replaces its invitation by the renewed one; returns when it ends."},
     {"check_admission", node_check_admission, METH_NOARGS, "Raises an error if the closed swarm does not admit this node."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},
     {NULL, NULL, 0, NULL}};

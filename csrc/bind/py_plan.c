@@ -4,14 +4,15 @@
 typedef struct py_plan {
   PyObject_HEAD
   hv_epoch_options options;
+  hv_epoch_traits traits;
 } py_plan;
 
-static const hv_epoch_options *options_of(PyObject *object) {
-  return &((py_plan *)object)->options;
+static const hv_epoch_traits *traits_of(PyObject *object) {
+  return &((py_plan *)object)->traits;
 }
 
 const hv_epoch_options *bind_plan_options(PyObject *object) {
-  return options_of(object);
+  return &((py_plan *)object)->options;
 }
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -39,8 +40,10 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     return NULL;
   }
   py_plan *self = (py_plan *)PyType_GenericAlloc(type, 0);
-  if (self)
+  if (self) {
     self->options = options;
+    self->traits = hv_epoch_traits_of(&options);
+  }
   return (PyObject *)self;
 }
 
@@ -60,8 +63,7 @@ static PyObject *both_lists(const hv_epoch_plan *plan) {
 
 static PyObject *plan_batch(PyObject *object, PyObject *ignored) {
   (void)ignored;
-  hv_epoch_plan plan = hv_epoch_plan_batch(options_of(object));
-  return both_lists(&plan);
+  return both_lists(&traits_of(object)->batch);
 }
 
 static PyObject *plan_end(PyObject *object, PyObject *args) {
@@ -69,22 +71,21 @@ static PyObject *plan_end(PyObject *object, PyObject *args) {
   int alone;
   if (!PyArg_ParseTuple(args, "O&p:end", bind_whole_number, &next_epoch, &alone))
     return NULL;
-  hv_epoch_plan plan = hv_epoch_plan_end(options_of(object), next_epoch, alone);
-  return both_lists(&plan);
+  return both_lists(hv_epoch_plan_end(traits_of(object), next_epoch, alone));
 }
 
 static PyObject *plan_state_epoch(PyObject *object, PyObject *epoch) {
   unsigned long long number;
   if (!bind_whole_number(epoch, &number))
     return NULL;
-  return PyLong_FromUnsignedLongLong(hv_epoch_state_epoch(options_of(object), number));
+  return PyLong_FromUnsignedLongLong(hv_epoch_state_epoch(traits_of(object), number));
 }
 
 static PyObject *plan_averages_state_at(PyObject *object, PyObject *epoch) {
   unsigned long long number;
   if (!bind_whole_number(epoch, &number))
     return NULL;
-  return PyBool_FromLong(hv_epoch_averages_state_at(options_of(object), number));
+  return PyBool_FromLong(hv_epoch_averages_state_at(traits_of(object), number));
 }
 
 static const PyMethodDef methods[] = {

@@ -141,6 +141,10 @@ size_t hv_hive_denials(hv_hive *hive, uint8_t *out, size_t max, hv_hive_denials_
 /* Adds a list of denials to that of this peer, which passes it on. HV_MALFORMED, HV_CORRUPT: it is none of this swarm; HV_STATE:
  * the swarm is open; HV_TOO_LARGE, HV_NOMEM. */
 hv_status hv_hive_deny(hv_hive *hive, hv_span list, hv_error *err);
+/* Replaces the invitation of this peer by its renewed one (hv_invite_new with `before`): its next connections show it. *end_s: when
+ * it ends, in seconds since 1970. On an error the one before stays in use. HV_STATE: it has none; HV_MALFORMED: this is none, or
+ * another one; HV_NOT_ADMITTED: it has ended; HV_UNSUPPORTED, HV_CRYPTO, HV_NOMEM. */
+hv_status hv_hive_renew(hv_hive *hive, const char *invite, int64_t *end_s, hv_error *err);
 /* Writes how this peer is a member of its closed swarm, as hv_membership_print does. Empty: the swarm is open. */
 void hv_hive_membership(hv_hive *hive, char out[HV_MEMBERSHIP_TEXT_MAX]);
 
@@ -316,8 +320,8 @@ hv_status hv_hive_gift_refuse(hv_hive *hive, hv_span prefix, hv_future **out);
 
 /* ---- progress of this program and of the swarm; the rules are in core/progress/progress.h and core/progress/tally.h ---- */
 
-/* A contributor to a run: a program that trains and reports its samples. No function but hv_hive_progress_wait waits for the
- * network, and a report allocates no memory. */
+/* A contributor to a run: a program that trains and reports its samples. No function but hv_hive_progress_wait and
+ * hv_hive_progress_doze waits for the network, and a report allocates no memory. */
 typedef struct hv_hive_progress hv_hive_progress;
 
 typedef struct hv_hive_progress_config {
@@ -384,6 +388,12 @@ hv_status hv_hive_progress_withdraw(hv_hive_progress *progress, uint64_t comes);
 hv_status hv_hive_progress_disbelieve(hv_hive_progress *progress, uint64_t epoch, uint32_t for_ms);
 /* Waits until hv_hive_progress_state.fetched is 1, for at most timeout_ms; UINT32_MAX: no limit. HV_OK, HV_TIMEOUT, HV_CLOSED. */
 hv_status hv_hive_progress_wait(hv_hive_progress *progress, uint32_t timeout_ms);
+/* The number of the latest news: a count, the end of this node, or hv_hive_progress_ring. */
+uint64_t hv_hive_progress_news(hv_hive_progress *progress);
+/* Adds one to it, for a thread that waits. */
+void hv_hive_progress_ring(hv_hive_progress *progress);
+/* Waits until the number of the latest news is another than `known`, for at most timeout_ms. 1: it is; 0: the time is over. */
+int hv_hive_progress_doze(hv_hive_progress *progress, uint64_t known, uint32_t timeout_ms);
 
 /* ---- averaging of tensors with the peers that have the same prefix; the rules are in core/average/average.h ---- */
 
@@ -470,6 +480,8 @@ hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *
 /* Chunks of the last step that hold its average though it failed, because there were several; the others are as they were. 0 after
  * a step that succeeded. */
 uint32_t hv_hive_averager_in_part(hv_hive_averager *averager);
+/* 1: the last step had a group, though it may have failed. */
+int hv_hive_averager_had_group(hv_hive_averager *averager);
 /* Lets the step of that future begin its all-reduce (require_trigger). Does nothing if the step is not under way. */
 hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
 /* Cancels the step of that future, if it has no group yet. */

@@ -31,9 +31,8 @@ def shelf_of(key: Optional[Secret], identity_path: Union[str, os.PathLike, None]
     """
     bases = [os.fsdecode(path) for path in (key and key.path, identity_path) if path is not None]
     if key is not None:
-        swarm = _hivemind_c.swarm_of(key.reveal())
         try:
-            bases.append(str(state_folder() / f"swarm-{swarm}"))
+            bases.append(str(state_folder() / f"swarm-{key.swarm}"))
         except OSError:
             logger.debug("there is no state folder for the list of denials")
     return Shelf(bases)

@@ -28,10 +28,11 @@ class Secret:
         path: The file that it was read from. None: it was no file.
     """
 
-    __slots__ = ("_text", "path")
+    __slots__ = ("_text", "path", "_swarm")
 
     def __init__(self, text: Optional[str], path: Optional[str] = None):
         self._text, self.path = text, path
+        self._swarm: Optional[str] = None
 
     def reveal(self) -> str:
         """Returns the text."""
@@ -40,6 +41,21 @@ class Secret:
                 "cannot start a node: its swarm key or invitation is not in the pickle that it came from; give it again"
             )
         return self._text
+
+    @property
+    def swarm(self) -> str:
+        """Digits that name the swarm of this key, and are no secret."""
+        if self._swarm is None:
+            self._swarm = _hivemind_c.membership_of(self.reveal(), None)[1]
+        return self._swarm
+
+    def renew(self, text: str) -> None:
+        """Replaces the invitation by its renewed one, for the nodes that start later.
+
+        Args:
+            text: The invitation.
+        """
+        self._text = text
 
     def __repr__(self) -> str:
         return "<secret>"
@@ -95,7 +111,9 @@ def credentials(
     environment = os.environ if environment is None else environment
     key = read(swarm_key, "swarm_key", KEY_VARIABLE, environment)
     guest = read(invitation, "invite", INVITE_VARIABLE, environment)
-    _hivemind_c.membership_of(key and key.reveal(), guest and guest.reveal())
+    swarm = _hivemind_c.membership_of(key and key.reveal(), guest and guest.reveal())[1]
+    if key:
+        key._swarm = swarm
     _variables.warn(environment)
     if closed and key is None and guest is None:
         others = " ".join(f"({_variables.sentence(name)})" for name in _variables.unknown(environment))
@@ -132,7 +150,7 @@ def read(given: SecretOrPath, option: str, variable: str, environment: Mapping[s
     if isinstance(given, str) and SECRET.search(text) and not os.path.isfile(text):
         return Secret(_bare(text))
     path = text if os.path.lexists(text) else _bare(text)
-    return Secret(_of_file(path, source), path)
+    return Secret(of_file(path, source), path)
 
 
 def kept(swarm_key: SecretOrPath, invitation: SecretOrPath, closed: bool = False) -> Dict[str, Any]:
@@ -186,8 +204,12 @@ def _bare(text: str) -> str:
     return written[2] if written else text
 
 
-def _shown(path: str) -> str:
-    """A path for an error."""
+def shown(path: str) -> str:
+    """Returns a path for an error.
+
+    Args:
+        path: The path, which may be a secret.
+    """
     return "(its name is not shown, because it looks like a secret)" if SECRET.search(path) else repr(path)
 
 
@@ -198,13 +220,20 @@ def _of_output(text: str) -> str:
     return given[0] if given else text
 
 
-def _of_file(path: Any, source: str) -> str:
+def of_file(path: Any, source: str) -> str:
+    """Returns the text of the secret in a file.
+
+    Args:
+        path: The file.
+        source: Name of the option or variable that named it.
+    """
     start = f"cannot read the file of {source}"
-    content = read_file(path, start, FILE_LIMIT, secret=True, shown=_shown(path))
+    name = shown(path)
+    content = read_file(path, start, FILE_LIMIT, secret=True, shown=name)
     try:
         text = content.decode("ascii") if len(content) <= FILE_LIMIT else ""
     except UnicodeDecodeError:
         text = ""
     if not text.strip():
-        raise HivemindValueError(f"{start}: it holds no swarm key and no invitation: {_shown(path)}")
+        raise HivemindValueError(f"{start}: it holds no swarm key and no invitation: {name}")
     return _bare(_of_output(text))

@@ -16,7 +16,7 @@ from _hivemind_c import HivemindOSError, HivemindPermissionError
 WAIT_S = 10.0  #: longest wait for another process that writes
 #: errors of a folder in which nothing can be written
 NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
-Mark = Tuple[int, int, int]  #: of a file's content: its number, size and time
+Mark = Tuple[int, int, int, int]  #: of a file: its number, size and times of its content and its permissions
 
 
 def state_folder() -> pathlib.Path:
@@ -63,7 +63,7 @@ def read_file(
 
 
 def mark_of(path: str) -> Optional[Mark]:
-    """Returns a mark that changes with the content of a file. None: there is no file.
+    """Returns a mark that changes with the content and the permissions of a file. None: there is no file.
 
     Args:
         path: The file.
@@ -72,7 +72,7 @@ def mark_of(path: str) -> Optional[Mark]:
         about = os.stat(path)
     except OSError:
         return None
-    return about.st_ino, about.st_size, about.st_mtime_ns
+    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 class Shelf:

@@ -84,7 +84,7 @@ class _Watch:
             found = bool(nodes)
             for node in nodes:
                 self.read(node)
-                node.keep_denials()
+                node.look_at_files()
             nodes = node = None  # a node that nobody else holds ends here
         return found
 

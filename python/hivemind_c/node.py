@@ -13,8 +13,12 @@ import _hivemind_c
 
 from hivemind_c import _grpc_holes, _invitation, _log, _notebook, _stderr
 from hivemind_c._denials import Denials
+from hivemind_c._renewal import Renewal
 
 Addresses = Union[str, Iterable[str], None]
+
+
+logger = logging.getLogger("hivemind_c.node")
 
 
 class Peer(NamedTuple):
@@ -57,7 +61,7 @@ class Node:
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
-        invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        invite: Invitation to a closed swarm, a text or a path, which is read again. None: the variable INVITE, if set.
         closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
     """
 
@@ -87,7 +91,8 @@ class Node:
         self._ended = False
         self._node: Optional[_hivemind_c.Node] = None
         self._denials: Optional[Denials] = None
-        self._denials_at = 0.0  # when to bring the list and its file together
+        self._renewal: Optional[Renewal] = None
+        self._files_at = 0.0  # when to look at its files again
         self._config = dict(
             listen=_texts(listen, "listen"),
             initial_peers=_texts(initial_peers, "initial_peers"),
@@ -129,21 +134,36 @@ class Node:
         key, guest = self._config["swarm_key"], self._config["invite"]
         if not key and not guest:
             return b""
+        if guest and not key:
+            self._renewal = Renewal(guest)
         self._denials = Denials(key, guest, self._config["identity_path"])
         self._denials.say_if_not_kept()
         return self._denials.read()
 
-    def keep_denials(self) -> None:
-        """Called now and then: brings the list of denials and its file together."""
-        if self._denials is None or self._node is None or time.monotonic() < self._denials_at:
+    def look_at_files(self) -> None:
+        """Called now and then: brings the list of denials and its file together, and reads a renewed invitation."""
+        if self._denials is None or self._node is None or time.monotonic() < self._files_at:
             return
-        self._denials_at = time.monotonic() + 1
+        self._files_at = time.monotonic() + 1
         try:
             missing = self._denials.keep(self._node.denials()[0])
             if missing is not None:
                 self._node.deny(missing)
         except _hivemind_c.HivemindError as error:
-            logging.getLogger("hivemind_c.node").warning("%s", error)
+            logger.warning("%s", error)
+        try:
+            self._read_renewed(self._node)
+        except (_hivemind_c.HivemindError, OSError) as error:
+            logger.warning("%s; the invitation that this peer has stays in use", error)
+
+    def _read_renewed(self, node: _hivemind_c.Node) -> None:
+        text = self._renewal and self._renewal.look()
+        if not self._renewal or not text:
+            return
+        ends = time.gmtime(node.renew(text))
+        self._renewal.took(text)
+        self._config["invite"].renew(text)
+        logger.info("the invitation of this peer is renewed: it ends %s UTC", time.strftime("%Y-%m-%d %H:%M", ends))
 
     def _is_in_the_way(self, other: object) -> bool:
         """True if the other node has a port or a key that this one needs."""

@@ -30,6 +30,7 @@ from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, known
 from hivemind_c._lightning.ranks import Ranks
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
 from hivemind_c._lightning.schedulers import HiveMindScheduler
+from hivemind_c._lightning.signals import Signals
 from hivemind_c._lightning.swarm import Speed, SwarmProgressBar, figures, log_epochs
 from hivemind_c._signature import shows_options_of
 from hivemind_c.dht import DHT
@@ -76,7 +77,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         client_mode: Only dial out, for a machine that no peer can reach.
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
-        invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        invite: Invitation to a closed swarm, a text or a path, which is read again. None: the variable INVITE, if set.
         closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
         dht: A hivemind_c.DHT that is running. It stays when fit ends. None: one of its own.
         checkpoints: "own": all peers write, all but the elected one into subfolders. "elected": only the elected one.
@@ -286,6 +287,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             return
         if self.has_ranks:
             self._ranks = Ranks(self, trainer)
+        self._signals = Signals(trainer) if self._ranks is None else self._ranks.signals
         try:
             requirements.check_training(self, trainer, self._target)
             apart = self._offload or self._reuse_grad_buffers or bool(self._optimizer_options.get("use_local_updates"))
@@ -434,6 +436,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         if ranks is not None:
             ranks.leave()
             self._last_epoch, self._last_progress, self._ranks = self.global_epoch, self.global_progress, None
+        self._signals = None
         if self._election is not None:
             self._election.shutdown()
             self._election = None

@@ -62,7 +62,9 @@ static void step(void *self, const hv_event *event) {
   note(node, event);
   switch (event->kind) {
   case HV_EVENT_REQUEST:
-    if (!node->hold)
+    if (node->asked)
+      node->asked(node, event);
+    else if (!node->hold)
       answer(node, event);
     break;
   case HV_EVENT_STREAM_OPENED:
@@ -108,6 +110,7 @@ void real_start(real_node *node, const real_options *options) {
   pthread_condattr_destroy(&attr);
   node->swallow = (hv_stream_events){options->data ? options->data : real_data, stream_ready, stream_closed, 0};
   node->hold = options->hold;
+  node->asked = options->asked;
   node->refuse = options->refuse;
   node->keep = options->keep;
   hv_buf_init(&node->answer, &node->mem, options->answer);

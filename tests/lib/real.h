@@ -20,6 +20,7 @@ typedef struct real_node {
   hv_target target; /* its id and first address */
   hv_stream_events swallow;
   int hold, refuse;
+  void (*asked)(struct real_node *node, const hv_event *event);
   hv_buf answer; /* echoed instead of what was asked, unless it is empty */
 
   pthread_mutex_t lock;
@@ -50,6 +51,7 @@ typedef struct real_options {
   int refuse;                                             /* takes no streams */
   int keep;                                               /* holds on to payloads */
   void (*data)(hv_stream *stream, const hv_event *event); /* instead of counting them */
+  void (*asked)(real_node *node, const hv_event *event);  /* answers requests, or not */
 } real_options;
 
 /* Starts it; asserts that it could. */

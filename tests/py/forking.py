@@ -65,20 +65,28 @@ class Forked:
         source: Its program.
         arguments: Of sys.argv.
         environment: Its variables.
-        modules: TORCH or LIGHTNING.
+        modules: TORCH or LIGHTNING, or others that a test names.
+        output: File to which all that it says is added; its input is empty then. None: each standard file is a pipe.
     """
 
-    def __init__(self, source, arguments, environment, modules):
+    stdin = stdout = stderr = None
+
+    def __init__(self, source, arguments, environment, modules, output=None):
         self.returncode, self._lock = None, threading.Lock()
-        ends = [os.pipe() for _ in range(3)]
-        theirs, ours = [ends[0][0], ends[1][1], ends[2][1]], [ends[0][1], ends[1][0], ends[2][0]]
+        if output is None:
+            ends = [os.pipe() for _ in range(3)]
+            theirs, ours = [ends[0][0], ends[1][1], ends[2][1]], [ends[0][1], ends[1][0], ends[2][0]]
+        else:
+            told = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            theirs, ours = [os.open(os.devnull, os.O_RDONLY), told, os.dup(told)], []
         request = dict(source=source, arguments=arguments, environment=environment, folder=os.getcwd())
         try:
             self.pid = Server.of(modules).fork(request, theirs)
         finally:
             for file in theirs:
                 os.close(file)
-        self.stdin, self.stdout, self.stderr = (open(file, mode) for file, mode in zip(ours, "wrr"))
+        if ours:
+            self.stdin, self.stdout, self.stderr = (open(file, mode) for file, mode in zip(ours, "wrr"))
 
     def poll(self):
         with self._lock:

@@ -1,6 +1,6 @@
 /* The machine on a node (contract in driver.h). */
 #include "core/epoch/driver.h"
-#include "core/epoch/result.h"
+#include "core/epoch/facts.h"
 #include "core/epoch/word.h"
 
 #include <stdio.h>
@@ -35,15 +35,10 @@ struct hv_epoch_driver {
   round_of rounds[HV_EPOCH_ROUNDS];
   hv_state_load load;
   hv_gift_wait asking;
-  int waits_for_hub, is_asked;
-  uint64_t asked_least, look_us;
-  struct { /* to the hubs of the latest group */
-    hv_peer_id hubs[HV_GIFT_HUBS];
-    size_t n;
-    uint8_t ticket[HV_MARK_SIZE];
-    uint64_t epoch;
-  } gift;
-  size_t n_members; /* of the latest group of gradients */
+  int waits_for_hub;
+  uint64_t look_us;
+  hv_epoch_gift gift; /* to the hubs of the latest group of gradients that expects one */
+  size_t n_members;   /* of the latest group of gradients */
   uint64_t met_epoch;
   hv_progress_figures figures; /* of the event under way */
   int is_loading, only_look, is_busy, is_leaving, is_told_over;
@@ -92,37 +87,6 @@ static void progress_ended(void *arg) {
 
 /* ---- rounds ---- */
 
-static size_t members_of(hv_epoch_driver *d, const hv_average_outcome *outcome, size_t *trainers, double *share) {
-  size_t n = outcome->n_members < HV_EPOCH_MEMBERS ? outcome->n_members : HV_EPOCH_MEMBERS;
-  *trainers = 0;
-  *share = 1;
-  for (size_t i = 0; i < n; i++) {
-    const hv_average_member *m = &outcome->members[i];
-    d->members[i] = (hv_lineage_member){.peer = m->id, .is_client = m->client, .is_auxiliary = m->auxiliary};
-    d->members[i].has_word = (uint8_t)hv_word_read(m->gather, &d->members[i].word);
-    *trainers += !m->auxiliary;
-    if (m->me)
-      *share = m->share;
-  }
-  return n;
-}
-
-static size_t lost_of(const hv_average_outcome *outcome) {
-  size_t n = 0;
-  for (size_t i = 0; i < outcome->n_members; i++)
-    n += !outcome->members[i].auxiliary && outcome->members[i].share < 1;
-  return n;
-}
-
-static int is_whole(const hv_average_outcome *outcome) {
-  for (size_t i = 0; i < outcome->n_members; i++) {
-    const hv_average_member *m = &outcome->members[i];
-    if (!m->auxiliary && m->share > 0 && m->share < 1)
-      return 0;
-  }
-  return 1;
-}
-
 /* All choose the same giver, whose state comes under a ticket that all know (lineage, rule 13). */
 static void hub_hears(hv_epoch_driver *d, const hv_epoch_met *round) {
   hv_peer_id right[HV_EPOCH_MEMBERS];
@@ -154,26 +118,29 @@ static void looks_whether_over(hv_epoch_driver *d) {
 
 static void round_over(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
   hv_epoch_driver *d = step->owner;
-  hv_epoch_event event = {.kind = HV_EPOCH_ROUND};
-  size_t trainers;
-  event.which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
-  round_of *r = &d->rounds[event.which];
-  r->is_under_way = 0;
-  event.members = d->members;
-  event.n_members = members_of(d, outcome, &trainers, &event.share);
-  event.outcome = r->is_given_up ? HV_EPOCH_NOBODY : hv_epoch_outcome_of(status, outcome, trainers);
-  event.n_lost = status == HV_OK ? lost_of(outcome) : 0;
-  event.stamp = outcome->stamp;
-  if (event.which == HV_EPOCH_REPLICA_STATE && d->config.hands.act) /* of copies, which only an average replaces */
-    event.ok = event.outcome != HV_EPOCH_CONFIRMED ||
-               (is_whole(outcome) && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark));
+  hv_epoch_which which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
+  round_of *r = &d->rounds[which];
+  hv_epoch_round round = {.which = which,
+                          .status = status,
+                          .parts = outcome,
+                          .n_parts = 1,
+                          .has_group = outcome->n_members > 0,
+                          .is_given_up = r->is_given_up,
+                          .has_replica = d->machine.traits.has_replica,
+                          .alike = 1}; /* after a failure: of copies, which only an average replaces */
+  if (which == HV_EPOCH_REPLICA_STATE && status == HV_OK && d->config.hands.act)
+    round.alike = d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
+  hv_epoch_facts facts = hv_epoch_facts_of(&round, d->members);
+  hv_epoch_event event = hv_epoch_round_event(&round, &facts, d->members);
   int is_void = r->is_void;
-  r->is_void = 0;
-  if (event.which == HV_EPOCH_GRADIENTS) {
-    d->n_members = event.n_members;
+  r->is_under_way = r->is_void = 0;
+  if (which == HV_EPOCH_GRADIENTS) {
+    d->n_members = facts.n_members;
     d->met_epoch = r->number;
   }
-  has_met(d, &(hv_epoch_met){event.which, r->number, status, text, d->members, event.n_members, trainers});
+  if (which == HV_EPOCH_GRADIENTS && status == HV_OK && hv_average_awaits(r->average, r->number + 1))
+    drives(d, &(hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = r->number + 1});
+  has_met(d, &(hv_epoch_met){which, r->number, status, text, d->members, facts.n_members, facts.n_trainers});
   if (is_void)
     looks_whether_over(d);
   else
@@ -187,16 +154,16 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
   if (r->average && !r->is_under_way) {
     r->number = order->epoch;
     int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
-    int mute = !d->machine.lineage->is_kept || order->which != HV_EPOCH_GRADIENTS || !d->machine.traits.trains;
     hv_word word = hv_lineage_word(d->machine.lineage);
-    r->step = (hv_average_step){.done = round_over,
-                                .owner = d,
-                                .epoch = hv_span_of(r->epoch, (size_t)n),
-                                .weight = d->machine.traits.trains,
-                                .gather = mute ? HV_WORD_NONE : hv_span_of(r->word, hv_word_write(&word, r->word)),
-                                .wait_ms = (uint32_t)(order->wait_us / 1000),
-                                .timeout_ms = (uint32_t)(order->timeout_us / 1000),
-                                .require_trigger = 1};
+    r->step = (hv_average_step){
+        .done = round_over,
+        .owner = d,
+        .epoch = hv_span_of(r->epoch, (size_t)n),
+        .weight = d->machine.traits.has_replica,
+        .gather = hv_epoch_has_word(&d->machine, order->which) ? hv_span_of(r->word, hv_word_write(&word, r->word)) : HV_WORD_NONE,
+        .wait_ms = (uint32_t)(order->wait_us / 1000),
+        .timeout_ms = (uint32_t)(order->timeout_us / 1000),
+        .require_trigger = 1};
     r->is_under_way = hv_average_start(r->average, &r->step, NULL) == HV_OK;
     r->is_void = r->is_given_up = 0;
     if (r->is_under_way)
@@ -209,7 +176,7 @@ static void triggers(hv_epoch_driver *d, const hv_epoch_order *order) {
   round_of *r = &d->rounds[order->which];
   if (!r->is_under_way)
     return;
-  if (d->machine.traits.trains && order->which == HV_EPOCH_GRADIENTS)
+  if (d->machine.traits.has_replica && order->which == HV_EPOCH_GRADIENTS)
     hv_average_set_weight(r->average, &r->step, (float)order->samples);
   hv_average_trigger(r->average, &r->step);
 }
@@ -227,8 +194,7 @@ static void gives_up(hv_epoch_driver *d, hv_epoch_which which) {
   if (!r->is_under_way)
     return;
   r->is_given_up = 1; /* the step may end within this call */
-  if (!hv_average_give_up(r->average, &r->step))
-    r->is_given_up = 0;
+  hv_average_give_up(r->average, &r->step);
 }
 
 /* ---- states ---- */
@@ -268,17 +234,13 @@ static void loads(hv_epoch_driver *d, const hv_epoch_order *order, int only_look
 
 static void waits_for_hub(hv_epoch_driver *d);
 
-static void gives(hv_epoch_driver *d, uint64_t epoch) {
+static void gives(hv_epoch_driver *d, const hv_epoch_order *order) {
   const hv_epoch_hands *hands = &d->config.hands;
   const hv_mark *mark = &d->machine.lineage->mark;
-  if (d->gift.n && epoch >= d->gift.epoch)
-    hands->give(hands->arg, epoch, mark, d->gift.hubs, d->gift.n, d->gift.ticket);
-  else if (d->is_asked && epoch >= d->asked_least)
-    hands->give(hands->arg, epoch, mark, NULL, 0, NULL);
+  if (order->ask)
+    hands->give(hands->arg, order->epoch, mark, NULL, 0, NULL);
   else
-    return;
-  d->gift.n = 0;
-  d->is_asked = 0;
+    hands->give(hands->arg, order->epoch, mark, d->gift.hubs, d->gift.n, d->gift.ticket);
   waits_for_hub(d); /* the next request counts once this gift is over, or if it was not begun */
 }
 
@@ -287,31 +249,17 @@ static void offers(hv_epoch_driver *d, const hv_epoch_order *order) {
   int begun = !d->config.epoch.reachable; /* a state that nobody can download has no vote; it goes to hubs */
   if (d->config.epoch.reachable)
     begun = d->config.hands.offer(d->config.hands.arg, order->epoch, &d->machine.lineage->mark);
-  gives(d, order->epoch);
   if (!begun)
     drives(d, &event);
 }
 
-/* All members of the group know this ticket, and its hubs wait for this peer's state. */
-static void will_give(hv_epoch_driver *d, const hv_epoch_order *order) {
-  d->gift.n = 0;
-  d->gift.epoch = order->epoch;
-  for (size_t i = 0; i < d->n_members && d->gift.n < HV_GIFT_HUBS; i++)
-    if (d->members[i].is_auxiliary && !d->members[i].is_client)
-      d->gift.hubs[d->gift.n++] = d->members[i].peer;
-  hv_lineage_ticket(d->env, d->met_epoch, d->members, d->n_members, d->gift.ticket);
-}
-
 static void hub_asks(hv_gift_wait *wait, hv_status status, const char *text) {
   hv_epoch_driver *d = wait->owner;
-  hv_epoch_event event = {.kind = HV_EPOCH_WANTED, .epoch = wait->least};
+  hv_epoch_event event = {.kind = HV_EPOCH_WANTED, .epoch = wait->least, .ok = 1};
   (void)text;
   d->waits_for_hub = 0;
-  if (status != HV_OK)
-    return;
-  d->is_asked = 1;
-  d->asked_least = wait->least;
-  drives(d, &event);
+  if (status == HV_OK)
+    drives(d, &event);
 }
 
 /* A peer that nobody can dial gives its state to hubs that ask. */
@@ -382,8 +330,11 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
   case HV_EPOCH_OFFER:
     offers(d, order);
     break;
+  case HV_EPOCH_EXPECT:
+    d->gift = hv_epoch_gift_of(d->env, d->met_epoch, d->members, d->n_members);
+    break;
   case HV_EPOCH_GIVE:
-    will_give(d, order);
+    gives(d, order);
     break;
   case HV_EPOCH_WITHDRAW:
     hv_state_withdraw(d->state, d->config.state_key, 0);

@@ -2,7 +2,7 @@
  * came of them. The program's hands do the rest. A peer that holds no replica, such as a hub, has no hands: the driver answers
  * each action itself, and looks at the run on a timer, in place of a training thread.
  *
- * Room: core (uses epoch, trace, result, average, progress, state).
+ * Room: core (uses epoch, trace, facts, average, progress, state).
  * Owner: the code that made it, which owns the averagers and the tensors.
  * Thread: the hive thread.
  * Limits: HV_EPOCH_OFFERS offers of one peer at a time.

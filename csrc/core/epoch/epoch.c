@@ -1,5 +1,5 @@
 /* The machine: its moves, its events, and a batch (contract in epoch.h; rules by their numbers in docs/design/epoch.md). */
-#include "core/epoch/epoch_inner.h"
+#include "core/epoch/epoch_follower.h"
 
 #define TO(state) (1u << HV_EPOCH_##state)
 
@@ -92,7 +92,6 @@ void epoch_wake(hv_epoch *self, int ask) {
   epoch_order(self, HV_EPOCH_WAKE)->ask = ask;
 }
 
-/* Averagings of state are counted one by one, so that who comes next is known to be about to come. */
 void epoch_reached(hv_epoch *self) {
   hv_epoch_order *order;
   if (self->traits.sums) {
@@ -101,7 +100,7 @@ void epoch_reached(hv_epoch *self) {
   }
   order = epoch_order(self, HV_EPOCH_REACHED);
   order->which = HV_EPOCH_REPLICA_STATE;
-  order->epoch = self->told / self->config.options.average_state_every + 1;
+  order->epoch = hv_epoch_state_number(&self->traits, self->told) + 1;
 }
 
 void epoch_cancel(hv_epoch *self) {
@@ -149,6 +148,8 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .offers = {.offered = HV_EPOCH_NONE,
                                 .copied = HV_EPOCH_NONE,
                                 .wanted = HV_EPOCH_NONE,
+                                .expected = HV_EPOCH_NONE,
+                                .asked = HV_EPOCH_NONE,
                                 .settled_us = HV_EPOCH_NONE,
                                 .counted_us = HV_EPOCH_NONE},
                      .hold.since_us = HV_EPOCH_NONE,
@@ -169,7 +170,7 @@ static uint64_t samples_of(const hv_epoch *self) {
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out) {
   int comes = self->state == HV_EPOCH_COMING || self->state == HV_EPOCH_LOADING || self->state == HV_EPOCH_RESTING ||
               (self->state == HV_EPOCH_LOOKING && self->own.looking.gone_us != HV_EPOCH_NONE);
-  *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.trains,
+  *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.has_replica,
                            .epoch = self->told,
                            .samples = samples_of(self) + (self->state == HV_EPOCH_GATHERING ? samples : 0),
                            .before = self->before,
@@ -178,7 +179,7 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
                            .serial = self->serial,
                            .step = self->step,
                            .paused = !hv_epoch_is_free(self),
-                           .comes = comes && self->traits.trains ? 1 + self->wanted : 0};
+                           .comes = comes && self->traits.has_replica ? 1 + self->wanted : 0};
 }
 
 /* ---- batches ---- */
@@ -208,28 +209,11 @@ void epoch_keeps_sums(hv_epoch *self) {
   hv_epoch_ledger_stepped(self->ledger);
 }
 
-/* A peer without a replica follows the epochs of the others, also back: it is one ahead of them at most, unless it believed a claim
- * of one that was counted alone (rule 15). */
-static void follows(hv_epoch *self, const epoch_event *e) {
-  const hv_progress_figures *f = e->figures;
-  if (f->epoch > self->told || (f->n_peers && f->epoch + 1 < self->told)) {
-    epoch_cancel(self);
-    epoch_counts(self, f->epoch, e->now_us);
-    epoch_reached(self);
-  }
-}
-
-/* Where gradients are averaged later, trainers count an epoch before its round: a hub goes there first (rule 7). */
-static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
-  return !self->traits.has_replica && self->traits.lead && f->epoch == self->told + self->traits.lead &&
-         (self->sought != self->told || self->seeking[HV_EPOCH_GRADIENTS]);
-}
-
 /* With local updates an epoch between two averagings needs no state: its updates count, and it goes on from the swarm's (rule 10).
  */
 static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
   uint64_t epoch = e->figures->epoch;
-  if (self->traits.sums || !self->traits.has_replica || self->late != HV_EPOCH_LATE_IDLE || epoch_lacks_state(self, epoch))
+  if (self->traits.sums || self->late != HV_EPOCH_LATE_IDLE || epoch_lacks_state(self, epoch))
     return 0;
   epoch_keeps_sums(self);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, epoch - self->told);
@@ -298,7 +282,7 @@ static int is_held(hv_epoch *self, const epoch_event *e) {
   hv_epoch_hold *h = &self->hold;
   uint64_t whole_us = HV_EPOCH_HOLD_COST * HV_EPOCH_MOST_HELD_US;
   int are_here = !f->n_coming && (!f->n_behind || f->n_peers > 1 + f->n_behind);
-  if (!self->traits.trains || !self->traits.sums || f->standing != HV_PROGRESS_IN_STEP || are_here)
+  if (!self->traits.sums || f->standing != HV_PROGRESS_IN_STEP || are_here)
     return hold_ends(self, e->now_us);
   if (h->since_us == HV_EPOCH_NONE) {
     if (e->now_us + whole_us < h->paid_us || !is_awaited(self, f))
@@ -314,10 +298,7 @@ static int is_held(hv_epoch *self, const epoch_event *e) {
 /* Rules 2 to 5, and 10. */
 void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  int misses = misses_round(self, f);
-  if (!self->traits.has_replica && !misses)
-    follows(self, e);
-  else if (self->traits.has_replica && epoch_must_come(self, e)) {
+  if (epoch_must_come(self, e)) {
     epoch_comes(self, e);
     return;
   }
@@ -325,8 +306,6 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     return;
   int ready = f->ready && f->standing != HV_PROGRESS_BEHIND;
   int near = (f->match && f->standing != HV_PROGRESS_BEHIND) || ends_within_batch(self, f);
-  if (!self->traits.trains)
-    ready = near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
   if ((ready || near || self->hold.since_us != HV_EPOCH_NONE) && is_held(self, e)) {
     self->hold.is_due |= ready;
     ready = near = 0;
@@ -334,7 +313,7 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     ready = f->standing != HV_PROGRESS_BEHIND;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
-  if (ready && (!self->traits.trains || epoch_has_company(self, e)))
+  if (ready && epoch_has_company(self, e))
     epoch_begins_end(self, e);
   else if (self->state == HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_GATHERING);
@@ -374,9 +353,12 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
   }
   if (self->state != HV_EPOCH_GATHERING)
     return;
-  if (self->traits.trains)
-    hv_epoch_ledger_counted(self->ledger, e->samples);
   epoch_wake(self, 0);
+  if (!self->traits.has_replica) {
+    follower_looks_around(self, e);
+    return;
+  }
+  hv_epoch_ledger_counted(self->ledger, e->samples);
   self->has_to_step = e->samples && !self->traits.sums;
   if (epoch_takes(self))
     return;
@@ -410,6 +392,10 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
   }
   if (lane == HV_EPOCH_NOW && (action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT)) {
     epoch_come_acted(self, action, e);
+    return;
+  }
+  if (!self->traits.has_replica) {
+    follower_is_prepared(self, e);
     return;
   }
   int takes = action == HV_EPOCH_APPLY && self->late == HV_EPOCH_LATE_TO_TAKE;
@@ -510,7 +496,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     is_asked(self, e);
     break;
   case HV_EPOCH_ROUND:
-    epoch_round_is_over(self, e);
+    (self->traits.has_replica ? epoch_round_is_over : follower_round_is_over)(self, e);
     break;
   case HV_EPOCH_OFFERED:
     epoch_was_offered(self, e);
@@ -531,9 +517,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
   case HV_EPOCH_EVENTS:
     break;
   }
-  epoch_end_is_lonely(self, e);
-  epoch_end_is_passed(self, e);
-  epoch_end_seeks_again(self, e);
+  (self->traits.has_replica ? epoch_end_leaves_rounds : follower_leaves_rounds)(self, e);
   if (self->late == HV_EPOCH_LATE_VOID)
     epoch_void_ends(self);
   if (self->state == HV_EPOCH_LOOKING && e->kind == HV_EPOCH_TIME)
@@ -550,6 +534,10 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
 int hv_epoch_awaits_round(const hv_epoch *self, hv_epoch_which which) {
   const int *rounding = self->end.rounding;
   return rounding[HV_EPOCH_NOW] == 1 + (int)which || rounding[HV_EPOCH_LATE] == 1 + (int)which;
+}
+
+int hv_epoch_has_word(const hv_epoch *self, hv_epoch_which which) {
+  return self->traits.has_replica && self->lineage->is_kept && which == HV_EPOCH_GRADIENTS;
 }
 
 int hv_epoch_is_free(const hv_epoch *self) {

@@ -1,4 +1,4 @@
-/* The next deed of a peer of a run: one machine for trainer, auxiliary peer and hub, which differ in their plans only.
+/* The next deed of a peer of a run: of a trainer, or (epoch_follower.h) of an auxiliary peer or a hub.
  *
  * Room: core (uses plan, lineage, ledger, progress). It does nothing itself: events go in, orders come
  * out. driver.h carries out those for the node; the program's hands carry out the actions.
@@ -49,6 +49,7 @@ enum {
 };
 
 enum {
+  HV_EPOCH_LEAST_US = 100000,  /* of a search for a group, whatever matchmaking_time says */
   HV_EPOCH_AHEAD_US = 500000,  /* groups form so long before an epoch's end, or when half of its samples are there */
   HV_EPOCH_CHASE_US = 300000,  /* who loads a state within this time is waited for at the beginning of an epoch */
   HV_EPOCH_NOTICE_US = 100000, /* the others are to know so long before the epoch begins */
@@ -132,7 +133,7 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_OFFERED,  /* the offer of `epoch` stands, or not: `ok` */
   HV_EPOCH_LOOKED,   /* `ok`: a state of `epoch` is on offer */
   HV_EPOCH_LOADED,   /* `ok`: a state of `epoch` with `mark` is there */
-  HV_EPOCH_WANTED,   /* a hub or joiner wants the state of `epoch` */
+  HV_EPOCH_WANTED,   /* a joiner wants the state of `epoch`; `ok`: a hub asks to be given that, or a later one */
   HV_EPOCH_LEAVE,
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
@@ -160,7 +161,7 @@ typedef struct hv_epoch_event {
   double share; /* of this peer's values in the average */
   const hv_lineage_member *members;
   size_t n_members;
-  size_t n_lost; /* of these: with a replica, and not with all values in the average */
+  size_t n_lost; /* of these: with a replica, and not with all values in the average; a peer without a replica knows of none */
   hv_mark mark;  /* of LOADED, where has_mark */
   int has_mark;
   hv_epoch_step_facts step; /* of DONE of a STEP */
@@ -176,7 +177,8 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_ASIDE,      /* nobody waits for this peer */
   HV_EPOCH_COMES,      /* this peer comes at `epoch` */
   HV_EPOCH_OFFER,      /* the latest snapshot, as the state of `epoch` */
-  HV_EPOCH_GIVE,       /* the next offer, of `epoch`, also goes to the hubs of the group: nobody can dial this peer */
+  HV_EPOCH_EXPECT,     /* the hubs of this round's group expect the state of `epoch`, which nobody can download from this peer */
+  HV_EPOCH_GIVE,       /* the latest snapshot, as the state of `epoch`, to the hubs that expect it; `ask`: to the one that asks */
   HV_EPOCH_WITHDRAW,   /* the offer */
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */
@@ -286,6 +288,8 @@ typedef struct hv_epoch_offers {
   uint64_t offered;    /* the epoch of the state on offer; HV_EPOCH_NONE: none */
   uint64_t copied;     /* that of the copy under way */
   uint64_t wanted;     /* somebody waits for that of this epoch, or of an older one; HV_EPOCH_NONE: nobody */
+  uint64_t expected;   /* the hubs of a group wait to be given that of this epoch, or of a later one; HV_EPOCH_NONE: they do not */
+  uint64_t asked;      /* the same of a hub that asks */
   uint64_t settled_us; /* when the latest epoch's end was over */
   uint64_t counted_us; /* when the epoch of others began */
   uint64_t epoch_us;   /* how long epochs last */
@@ -339,6 +343,8 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
 /* The outcome of this round is awaited; of one that was cancelled with its lane it is not. */
 int hv_epoch_awaits_round(const hv_epoch *self, hv_epoch_which which);
+/* 1: this peer gives a group of these rounds its word; 0: no word of it would be judged. */
+int hv_epoch_has_word(const hv_epoch *self, hv_epoch_which which);
 /* 1: the training thread may go on to its next batch; 0: it waits for actions. */
 int hv_epoch_is_free(const hv_epoch *self);
 const char *hv_epoch_state_name(hv_epoch_state state);

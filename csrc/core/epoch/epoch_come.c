@@ -2,7 +2,7 @@
 #include "core/epoch/epoch_inner.h"
 
 int epoch_lacks_state(const hv_epoch *self, uint64_t epoch) {
-  return hv_epoch_state_epoch(&self->config.options, epoch) > self->told || epoch > self->told + HV_EPOCH_LEAP;
+  return hv_epoch_state_epoch(&self->traits, epoch) > self->told || epoch > self->told + HV_EPOCH_LEAP;
 }
 
 /* ---- whether to ---- */
@@ -90,7 +90,7 @@ static uint64_t least_needed(const hv_epoch *self) {
 static int is_far_beyond(const hv_epoch *self, uint64_t claimed, uint64_t found) {
   uint64_t offers = HV_EPOCH_BEYOND * epoch_offers_every(self);
   int is_new = found != HV_EPOCH_NONE && found > self->told; /* else it is of an earlier look */
-  return is_new && claimed > found && (claimed - found) / self->config.options.average_state_every > offers;
+  return is_new && claimed > found && hv_epoch_state_number(&self->traits, claimed - found) > offers;
 }
 
 /* Rule 12: where the group of the swarm's epoch may have formed without this peer, it loads the state of the next one. found: the
@@ -148,14 +148,17 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
 void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
   if (self->late != HV_EPOCH_LATE_IDLE || self->end.acting[HV_EPOCH_NOW])
     return;
-  if (e->now_us < self->own.coming.until_us && e->figures->epoch < self->wanted)
+  if (e->now_us < self->own.coming.until_us && e->figures->epoch < self->wanted) {
+    if (e->kind == HV_EPOCH_TIME)
+      epoch_wake(self, 1); /* the sooner it hears that the epoch has begun, the less it is behind */
     return;
+  }
   uint64_t least = self->wanted > self->told ? self->wanted : self->told;
   int is_first = self->own.coming.is_first;
   epoch_moves(self, HV_EPOCH_LOADING);
   self->own.loading.begun_us = e->now_us;
   self->own.loading.is_first = is_first;
-  epoch_order(self, HV_EPOCH_LOAD)->epoch = hv_epoch_state_epoch(&self->config.options, least);
+  epoch_order(self, HV_EPOCH_LOAD)->epoch = hv_epoch_state_epoch(&self->traits, least);
 }
 
 /* ---- back ---- */
@@ -274,8 +277,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
 static void begins(hv_epoch *self, const epoch_event *e) {
   uint64_t samples = self->own.looking.samples;
   enters(self, e);
-  if (self->traits.trains)
-    hv_epoch_ledger_counted(self->ledger, samples);
+  hv_epoch_ledger_counted(self->ledger, samples);
 }
 
 static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {
@@ -337,7 +339,7 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
     begins(self, e);
     return;
   }
-  uint64_t there = hv_epoch_state_epoch(&self->config.options, f->epoch);
+  uint64_t there = hv_epoch_state_epoch(&self->traits, f->epoch);
   if (!f->n_peers || self->look.found == HV_EPOCH_NONE || self->look.found >= there) {
     comes_first(self, e, 0);
     return;

@@ -14,7 +14,7 @@ static int takes_ahead(const hv_epoch_run *r) {
 /* ---- groups ---- */
 
 static uint64_t number_of(const hv_epoch *self, hv_epoch_which which, uint64_t epoch) {
-  return which == HV_EPOCH_GRADIENTS ? epoch : (epoch + 1) / self->config.options.average_state_every;
+  return which == HV_EPOCH_GRADIENTS ? epoch : hv_epoch_state_number(&self->traits, epoch + 1);
 }
 
 /* left_us: until the group is needed (rule 6). */
@@ -24,6 +24,7 @@ static void begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
   order->lane = lane;
   order->epoch = number_of(self, which, epoch);
   order->wait_us = left_us + self->config.matchmaking_us;
+  order->wait_us = order->wait_us > HV_EPOCH_LEAST_US ? order->wait_us : HV_EPOCH_LEAST_US;
   order->timeout_us = left_us + self->config.averaging_us + HV_EPOCH_SLACK_US;
   self->seeking[which] = 1;
 }
@@ -37,11 +38,11 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
   self->sought = self->told;
   if (self->traits.sums)
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, self->told, left_us);
-  if (hv_epoch_averages_state_at(&self->config.options, self->told + 1))
+  if (hv_epoch_averages_state_at(&self->traits, self->told + 1))
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_REPLICA_STATE, self->told, left_us);
 }
 
-static int begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which) {
+void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which) {
   if (!self->seeking[which])
     begins_seek(self, lane, which, self->end.epoch, 0);
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_TRIGGER);
@@ -49,7 +50,6 @@ static int begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
   order->lane = lane;
   order->samples = self->end.samples;
   self->end.rounding[lane] = 1 + (int)which;
-  return 1;
 }
 
 /* ---- the end ---- */
@@ -62,13 +62,13 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
     return;
   }
   hv_epoch_run *r = &self->end;
-  *r = (hv_epoch_run){.epoch = self->told, .alone = self->traits.trains && e->figures->n_peers <= 1};
-  r->plan = hv_epoch_plan_end(&self->config.options, self->told + 1, r->alone);
+  *r = (hv_epoch_run){.epoch = self->told, .alone = e->figures->n_peers <= 1};
+  r->plan = *hv_epoch_plan_end(&self->traits, self->told + 1, r->alone);
   r->begun_us = r->sought_us = e->now_us;
   if (r->alone)
     epoch_cancel(self);
   r->samples = self->ledger->sums;
-  if (self->traits.trains && self->traits.sums)
+  if (self->traits.sums)
     r->samples = hv_epoch_ledger_taken(self->ledger);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
 }
@@ -112,28 +112,30 @@ static int steps(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
 /* Rule 9: an epoch waits once for those who have gone; and what is wrong is in no average. */
 static int averages_state(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int gone = self->traits.trains && e->figures->n_peers <= 1;
+  int gone = e->figures->n_peers <= 1;
   if (r->nobody || gone || r->lost_some || epoch_is_unusable(self) || r->taken == NOTHING) {
     if (self->seeking[HV_EPOCH_REPLICA_STATE])
       epoch_order(self, HV_EPOCH_CANCEL)->which = HV_EPOCH_REPLICA_STATE;
     self->seeking[HV_EPOCH_REPLICA_STATE] = 0;
     return 0;
   }
-  if (self->traits.has_replica && !r->taken) {
+  if (!r->taken) {
     epoch_act(self, lane, HV_EPOCH_TAKE, 0);
     return 1;
   }
   int is_in_model = takes_ahead(r) || (lane == HV_EPOCH_NOW && !self->traits.copies);
   if (is_in_model && r->averaged && !r->meets_another && !self->config.differs)
     self->made = r->epoch + 1; /* the average changes nothing any more, so joiners need not wait for it */
-  return begins_round(self, lane, HV_EPOCH_REPLICA_STATE);
+  epoch_begins_round(self, lane, HV_EPOCH_REPLICA_STATE);
+  return 1;
 }
 
 /* 1: it is waited for. */
 static int does(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e) {
   switch (action) {
   case HV_EPOCH_AVERAGE_GRADIENTS:
-    return begins_round(self, lane, HV_EPOCH_GRADIENTS);
+    epoch_begins_round(self, lane, HV_EPOCH_GRADIENTS);
+    return 1;
   case HV_EPOCH_STEP:
     return steps(self, lane, e);
   case HV_EPOCH_COUNT:
@@ -154,12 +156,12 @@ static void settles(hv_epoch *self, const epoch_event *e) {
   self->sought = self->sought == r->epoch ? HV_EPOCH_NONE : self->sought;
   epoch_reached(self);
   epoch_tell(self, HV_EPOCH_SAYS_SETTLED);
-  if (self->traits.has_replica && epoch_is_unusable(self)) {
+  if (epoch_is_unusable(self)) {
     epoch_comes(self, e);
     return;
   }
   self->made = r->epoch + 1;
-  if (self->traits.has_replica && !divided)
+  if (!divided)
     epoch_offers_begin(self, e, r->state_averaged);
 }
 
@@ -179,7 +181,7 @@ static void now_is_over(hv_epoch *self, const epoch_event *e) {
 }
 
 /* Nobody made this step: the epoch goes on, from no samples (rule 7). */
-static void stays(hv_epoch *self) {
+void epoch_stays(hv_epoch *self) {
   epoch_tell(self, HV_EPOCH_SAYS_STAYS);
   epoch_cancel(self);
   epoch_moves(self, HV_EPOCH_GATHERING);
@@ -286,12 +288,10 @@ static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e
 static void judges(hv_epoch *self, const epoch_event *e) {
   hv_lineage_view view = hv_lineage_view_of(e->members, e->n_members);
   self->end.meets_another = view.any && view.n_right < view.n_words;
-  if (!self->traits.has_replica || !self->lineage->is_kept)
+  if (!self->lineage->is_kept)
     return;
-  if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me)) {
-    self->offers.wanted = self->end.epoch + 1;
-    epoch_order(self, HV_EPOCH_GIVE)->epoch = self->end.epoch + 1;
-  }
+  if (view.giver && hv_peer_equal(&view.giver->peer, &self->config.me))
+    epoch_is_giver(self, e, self->end.epoch + 1);
   if (hv_lineage_judge(self->lineage, &view))
     hv_epoch_ledger_kept_settled(self->ledger);
   else
@@ -308,25 +308,23 @@ static int waits_for_the_open(const hv_epoch *self, const epoch_event *e) {
 
 /* Rule 7: no step by itself yet. */
 static int has_to_seek_again(const hv_epoch *self, const epoch_event *e) {
-  if (!self->traits.trains || !self->traits.sums)
-    return 0;
-  return !epoch_may_be_alone(self) || waits_for_the_open(self, e);
+  return self->traits.sums && (!epoch_may_be_alone(self) || waits_for_the_open(self, e));
 }
+
+static void seeks_again(hv_epoch *self, const epoch_event *e);
 
 /* Rule 7, a table on the page. */
 static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int counted = self->told != r->epoch, has_samples = r->samples || counted;
-  if (!self->traits.trains) /* it must not be ahead of those who are still in this epoch: they would be left out */
-    has_samples = e->figures->epoch > r->epoch + self->traits.lead;
   hv_epoch_outcome outcome = e->outcome;
   if (outcome == HV_EPOCH_NOBODY && e->n_members > 1 && self->loads && self->lineage->is_kept) /* with a hub */
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
   else if (outcome == HV_EPOCH_LEFT_OUT && e->figures->n_peers <= 1)
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
-  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && self->traits.has_replica && epoch_is_passed(self, e, ROUND_AHEAD))
+  else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && epoch_is_passed(self, e, ROUND_AHEAD))
     outcome = HV_EPOCH_LEFT_OUT; /* they have made this step and the next one */
-  if (outcome == HV_EPOCH_LEFT_OUT && self->traits.has_replica) {
+  if (outcome == HV_EPOCH_LEFT_OUT) {
     is_left_out(self, lane, e);
     return;
   }
@@ -334,22 +332,22 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     r->rounding[lane] = 1 + HV_EPOCH_GRADIENTS;
     r->again_us = r->sought_us + HV_EPOCH_AGAIN_US; /* this search may have ended at once */
     r->again_lane = lane;
-    epoch_end_seeks_again(self, e);
+    seeks_again(self, e);
     return;
   }
   r->nobody = outcome == HV_EPOCH_NOBODY;
   if (outcome == HV_EPOCH_CONFIRMED) {
     r->averaged = 1;
     r->stamp = e->stamp;
-    r->lost_some = self->traits.has_replica && e->n_lost > 0; /* a hub does not know, and follows those who do */
+    r->lost_some = e->n_lost > 0;
     hv_epoch_ledger_cut(self->ledger, self->config.target);
     hv_epoch_ledger_over(self->ledger, outcome, e->share);
     judges(self, e);
     self->has_met = 1;
   } else if (r->nobody && !has_samples) {
-    stays(self);
+    epoch_stays(self);
     return;
-  } else if (self->traits.trains) {
+  } else {
     hv_epoch_ledger_over(self->ledger, outcome, 0);
     epoch_tell(self, HV_EPOCH_SAYS_OWN_STEP);
   }
@@ -359,17 +357,12 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
 
 static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int is_hub = !self->traits.has_replica && !self->traits.sums;
-  if (is_hub && e->outcome == HV_EPOCH_NOBODY && e->figures->epoch <= r->epoch) {
-    stays(self); /* the others are still in this epoch, as in gradients_are_over */
-    return;
-  }
   r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
   if (r->state_averaged && !self->traits.sums)
     hv_epoch_ledger_kept_settled(self->ledger);
   if (r->state_averaged && !e->ok) /* not all that was averaged was this replica (lineage, rule 5) */
     hv_lineage_averaged(self->lineage, self->config.env, e->stamp);
-  if (!r->state_averaged && self->traits.has_replica && (e->ok < 0 || (!e->ok && r->meets_another)))
+  if (!r->state_averaged && (e->ok < 0 || (!e->ok && r->meets_another)))
     hv_lineage_averaged_in_part(self->lineage, self->config.env, &self->config.me, r->epoch, e->now_us);
   if (!r->acting[lane])
     advances(self, lane, e);
@@ -390,7 +383,7 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
   }
 }
 
-void epoch_end_seeks_again(hv_epoch *self, const epoch_event *e) {
+static void seeks_again(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   hv_epoch_lane lane = r->again_lane;
   if (!r->again_us || e->now_us < r->again_us)
@@ -404,7 +397,7 @@ void epoch_end_seeks_again(hv_epoch *self, const epoch_event *e) {
     is_left_out(self, lane, e);
   } else if (e->figures->n_peers > 1) {
     r->sought_us = e->now_us;
-    begins_round(self, lane, HV_EPOCH_GRADIENTS);
+    epoch_begins_round(self, lane, HV_EPOCH_GRADIENTS);
   } else {
     epoch_event nobody = *e;
     nobody.outcome = HV_EPOCH_NOBODY;
@@ -413,35 +406,11 @@ void epoch_end_seeks_again(hv_epoch *self, const epoch_event *e) {
   }
 }
 
-/* Of a peer without a replica: the others are past the round for which it still seeks a group (rule 19). */
-static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
-  const hv_epoch_run *r = &self->end;
-  if (r->rounding[HV_EPOCH_NOW] == 1 + HV_EPOCH_GRADIENTS)
-    return f->epoch > r->epoch + self->traits.lead;
-  return f->epoch > r->epoch + 1 || (f->epoch == r->epoch + 1 && epoch_forms_groups(self, f));
-}
-
 /* Rule 19: a peer that stood still in a round would wait long for others that have ended it. */
-void epoch_end_is_passed(hv_epoch *self, const epoch_event *e) {
+static void leaves_passed(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && self->traits.has_replica &&
-      epoch_is_passed(self, e, ROUND_AHEAD))
+  if (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW] && epoch_is_passed(self, e, ROUND_AHEAD))
     epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(r->rounding[HV_EPOCH_NOW] - 1);
-}
-
-/* Rule 19, for a peer without a replica: a search ends at once; a round whose members may be late, after a moment. */
-static void leaves_missed(hv_epoch *self, const epoch_event *e) {
-  hv_epoch_run *r = &self->end;
-  int which = r->rounding[HV_EPOCH_NOW] - 1;
-  if (self->traits.has_replica || self->state != HV_EPOCH_ENDING || which < 0 || !has_missed(self, e->figures)) {
-    r->missed_us = 0;
-    return;
-  }
-  r->missed_us = r->missed_us ? r->missed_us : e->now_us | 1;
-  epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)which;
-  int is_late = which == HV_EPOCH_REPLICA_STATE && self->traits.state_later; /* it lasts while they train on */
-  if (!is_late && self->traits.sums && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
-    epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)which;
 }
 
 uint64_t epoch_end_due_us(const hv_epoch *self) {
@@ -463,10 +432,6 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int waits = (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW]) ||
               (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
-  int ends_alone = self->traits.trains && self->config.company == HV_EPOCH_ALONE_TRAINS;
-  if (!ends_alone && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
-    epoch_cancel(self); /* whoever comes is in none of these; and those who are in one would wait for a hub */
-  leaves_missed(self, e);
   if (!waits || e->figures->n_peers > 1) {
     r->lonely_us = 0;
     return;
@@ -478,6 +443,14 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
     if (r->rounding[lane])
       epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)(r->rounding[lane] - 1);
+}
+
+void epoch_end_leaves_rounds(hv_epoch *self, const epoch_event *e) {
+  if (self->config.company != HV_EPOCH_ALONE_TRAINS && self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
+    epoch_cancel(self); /* whoever comes is in none of these groups */
+  epoch_end_is_lonely(self, e);
+  leaves_passed(self, e);
+  seeks_again(self, e);
 }
 
 /* ---- void ---- */

@@ -1,7 +1,7 @@
 /* Private to core/epoch: what the files of the machine share.
  *
  * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_offer.c: the
- * state for joiners.
+ * state for joiners. epoch_follower.h: a peer without a replica, which has no end of its own.
  */
 #ifndef HV_CORE_EPOCH_INNER_H
 #define HV_CORE_EPOCH_INNER_H
@@ -37,11 +37,12 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
-uint64_t epoch_end_due_us(const hv_epoch *self);                  /* when the next of its waits ends */
-void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e);   /* looks whether anybody may still come to its groups */
-void epoch_end_is_passed(hv_epoch *self, const epoch_event *e);   /* looks whether the others have ended its round */
-void epoch_end_seeks_again(hv_epoch *self, const epoch_event *e); /* after a search in which nobody came */
-int epoch_takes(hv_epoch *self);                                  /* 1: the outcome of the late lane is being taken over */
+uint64_t epoch_end_due_us(const hv_epoch *self);                    /* when the next of its waits ends */
+void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e);     /* looks whether anybody may still come to its groups */
+void epoch_end_leaves_rounds(hv_epoch *self, const epoch_event *e); /* after each event: rounds that are of no use any more */
+void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which);
+void epoch_stays(hv_epoch *self); /* nobody made this step: the epoch goes on, from no samples (rule 7) */
+int epoch_takes(hv_epoch *self);  /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
 void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
 void epoch_void_ends(hv_epoch *self);
@@ -70,6 +71,7 @@ void epoch_offers_withdraw(hv_epoch *self);
 void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e);
 void epoch_was_offered(hv_epoch *self, const epoch_event *e);
 void epoch_is_wanted(hv_epoch *self, const epoch_event *e);
+void epoch_is_giver(hv_epoch *self, const epoch_event *e, uint64_t epoch); /* of the group of this event */
 void epoch_snapshot(hv_epoch *self, uint64_t epoch);
 
 #endif

@@ -64,6 +64,18 @@ uint64_t epoch_offers_due_us(const hv_epoch *self) {
   return epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, o->again_us), o->counted_us + period_us(self));
 }
 
+/* One gift goes under way at a time, and that to a group's hubs comes first: peers of the group wait there. */
+static void gives(hv_epoch *self, uint64_t epoch) {
+  hv_epoch_offers *o = &self->offers;
+  int is_expected = o->expected <= epoch; /* HV_EPOCH_NONE is later than any */
+  if (!is_expected && o->asked > epoch)
+    return;
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_GIVE);
+  order->epoch = epoch;
+  order->ask = !is_expected;
+  o->expected = o->asked = HV_EPOCH_NONE;
+}
+
 void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e) {
   uint64_t epoch = self->offers.copied;
   self->offers.copied = HV_EPOCH_NONE;
@@ -75,6 +87,7 @@ void epoch_snapshot_is_made(hv_epoch *self, const epoch_event *e) {
   if (is_wanted(self, epoch))
     self->offers.wanted = HV_EPOCH_NONE;
   epoch_order(self, HV_EPOCH_OFFER)->epoch = epoch;
+  gives(self, epoch);
 }
 
 void epoch_was_offered(hv_epoch *self, const epoch_event *e) {
@@ -87,8 +100,20 @@ void epoch_was_offered(hv_epoch *self, const epoch_event *e) {
 /* A hub asks for what it lacks: a copy that was made before it asked went to nobody, if nobody can dial this peer. */
 void epoch_is_wanted(hv_epoch *self, const epoch_event *e) {
   self->offers.wanted = e->epoch;
+  if (e->ok)
+    self->offers.asked = e->epoch;
   if (!self->config.reachable && self->offers.offered != HV_EPOCH_NONE && self->offers.offered >= e->epoch)
     self->offers.offered = HV_EPOCH_NONE;
+}
+
+void epoch_is_giver(hv_epoch *self, const epoch_event *e, uint64_t epoch) {
+  size_t n_hubs = 0;
+  for (size_t i = 0; i < e->n_members; i++)
+    n_hubs += e->members[i].is_auxiliary && !e->members[i].is_client;
+  self->offers.wanted = epoch;
+  self->offers.expected = n_hubs ? epoch : HV_EPOCH_NONE;
+  if (n_hubs)
+    epoch_order(self, HV_EPOCH_EXPECT)->epoch = epoch;
 }
 
 /* It must not speak for a state that is out of date, or no majority can be found. */

@@ -13,8 +13,9 @@ const char *hv_epoch_event_name(hv_epoch_event_kind kind) {
 }
 
 const char *hv_epoch_order_name(hv_epoch_order_kind kind) {
-  static const char *const names[] = {"WAKE", "REACHED",  "SEEK", "TRIGGER", "CANCEL",     "GIVE_UP", "ASIDE", "COMES",  "OFFER",
-                                      "GIVE", "WITHDRAW", "LOOK", "LOAD",    "DISBELIEVE", "ACT",     "TELL",  "GOODBYE"};
+  static const char *const names[] = {"WAKE",  "REACHED", "SEEK",       "TRIGGER", "CANCEL", "GIVE_UP",
+                                      "ASIDE", "COMES",   "OFFER",      "EXPECT",  "GIVE",   "WITHDRAW",
+                                      "LOOK",  "LOAD",    "DISBELIEVE", "ACT",     "TELL",   "GOODBYE"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_ORDER_KINDS, "each order has its name");
   return (unsigned)kind < HV_EPOCH_ORDER_KINDS ? names[kind] : "?";
 }

@@ -14,26 +14,17 @@ hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
     return hv_fail(err, HV_INVALID,
                    "delay_grad_averaging cannot be combined with use_local_updates: no gradients are averaged then; remove "
                    "delay_grad_averaging");
-  if (o->delay_grad_averaging && !o->delay_optimizer_step)
+  if (o->delay_grad_averaging && !o->delay_optimizer_step && !o->auxiliary)
     return hv_fail(err, HV_INVALID,
                    "delay_grad_averaging=True needs delay_optimizer_step=True: a step cannot come before its gradients; "
                    "remove delay_optimizer_step");
-  if (o->delay_optimizer_step && !o->offload)
+  if (o->delay_optimizer_step && !o->offload && !o->auxiliary)
     return hv_fail(err, HV_INVALID,
                    "a delayed optimizer step works on a copy of the parameters while the model trains on: write "
                    "offload_optimizer=True, optimizer=lambda params: torch.optim.AdamW(params), params=model.parameters()");
   if (o->average_state_every < 1)
     return hv_fail(err, HV_INVALID, "average_state_every must be a number of swarm epochs, 1 or more, not 0");
   return HV_OK;
-}
-
-hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *o) {
-  return (hv_epoch_traits){.trains = !o->auxiliary,
-                           .has_replica = !o->auxiliary,
-                           .sums = !o->use_local_updates,
-                           .lead = o->delay_grad_averaging,
-                           .copies = o->offload,
-                           .state_later = o->delay_state_averaging};
 }
 
 static void do_now(hv_epoch_plan *plan, hv_epoch_action action) {
@@ -48,7 +39,7 @@ static void put(hv_epoch_plan *plan, int late, hv_epoch_action action) {
   (late ? do_late : do_now)(plan, action);
 }
 
-hv_epoch_plan hv_epoch_plan_batch(const hv_epoch_options *o) {
+static hv_epoch_plan plan_batch(const hv_epoch_options *o) {
   hv_epoch_plan plan = {0};
   if (o->auxiliary)
     return plan;
@@ -60,18 +51,6 @@ hv_epoch_plan hv_epoch_plan_batch(const hv_epoch_options *o) {
   if (o->offload || o->delay_optimizer_step)
     put(&plan, o->delay_optimizer_step, HV_EPOCH_APPLY);
   return plan;
-}
-
-int hv_epoch_averages_state_at(const hv_epoch_options *o, uint64_t epoch) {
-  return epoch % o->average_state_every == 0;
-}
-
-uint64_t hv_epoch_state_epoch(const hv_epoch_options *o, uint64_t epoch) {
-  return o->use_local_updates ? epoch - epoch % o->average_state_every : epoch;
-}
-
-int hv_epoch_steps_late(const hv_epoch_options *o) {
-  return o->delay_optimizer_step || o->delay_state_averaging;
 }
 
 /* The end of an epoch with gradients. If something is late, so is whatever comes after it, but for COUNT. */
@@ -90,9 +69,8 @@ static void plan_gradients(hv_epoch_plan *plan, const hv_epoch_options *o, int a
     put(plan, steps_late || state_late, HV_EPOCH_APPLY);
 }
 
-hv_epoch_plan hv_epoch_plan_end(const hv_epoch_options *o, uint64_t next_epoch, int alone) {
+static hv_epoch_plan plan_end(const hv_epoch_options *o, int alone, int averages_state) {
   hv_epoch_plan plan = {0};
-  int averages_state = !alone && hv_epoch_averages_state_at(o, next_epoch);
   if (o->auxiliary) {
     if (!alone && !o->use_local_updates)
       do_now(&plan, HV_EPOCH_AVERAGE_GRADIENTS);
@@ -112,6 +90,36 @@ hv_epoch_plan hv_epoch_plan_end(const hv_epoch_options *o, uint64_t next_epoch, 
   } else
     plan_gradients(&plan, o, averages_state, alone);
   return plan;
+}
+
+hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *o) {
+  hv_epoch_traits traits = {.has_replica = !o->auxiliary,
+                            .sums = !o->use_local_updates,
+                            .lead = o->delay_grad_averaging,
+                            .copies = o->offload,
+                            .state_later = o->delay_state_averaging,
+                            .every = o->average_state_every,
+                            .batch = plan_batch(o)};
+  for (int alone = 0; alone <= 1; alone++)
+    for (int averages_state = 0; averages_state <= 1; averages_state++)
+      traits.ends[alone][averages_state] = plan_end(o, alone, averages_state && !alone);
+  return traits;
+}
+
+const hv_epoch_plan *hv_epoch_plan_end(const hv_epoch_traits *traits, uint64_t next_epoch, int alone) {
+  return &traits->ends[alone != 0][hv_epoch_averages_state_at(traits, next_epoch)];
+}
+
+int hv_epoch_averages_state_at(const hv_epoch_traits *traits, uint64_t epoch) {
+  return epoch % traits->every == 0;
+}
+
+uint64_t hv_epoch_state_number(const hv_epoch_traits *traits, uint64_t epoch) {
+  return epoch / traits->every;
+}
+
+uint64_t hv_epoch_state_epoch(const hv_epoch_traits *traits, uint64_t epoch) {
+  return traits->sums ? epoch : epoch - epoch % traits->every;
 }
 
 int hv_epoch_plan_has(const hv_epoch_plan *plan, hv_epoch_action action) {

@@ -47,7 +47,7 @@ typedef struct hv_epoch_options {
   uint64_t average_state_every;  /* epochs from one averaging of the state to the next; 1 or more */
 } hv_epoch_options;
 
-/* HV_INVALID for options that contradict each other; err says which, and what to do. The functions below take checked options. */
+/* HV_INVALID for options that contradict each other; err says which, and what to do. */
 hv_status hv_epoch_options_check(const hv_epoch_options *options, hv_error *err);
 
 #define HV_EPOCH_PLAN_MAX 8
@@ -57,30 +57,32 @@ typedef struct hv_epoch_plan {
   uint8_t n_now, n_late;
 } hv_epoch_plan;
 
-/* A peer as its options make it. The machine asks for these traits, and for no option and no role. */
+/* A peer as its options make it, once: what the machine asks for, and not for an option or a role. */
 typedef struct hv_epoch_traits {
-  uint8_t trains;      /* its batches have samples: it is counted, and waited for */
-  uint8_t has_replica; /* it loads, steps, offers, and is judged by its mark; one that has none goes where the others are */
+  uint8_t has_replica; /* it trains: is counted, steps, offers, and is judged by its mark; one without follows the others */
   uint8_t sums;        /* an epoch's gradients are summed, and averaged at its end; else each batch is a step */
   uint8_t lead;        /* epochs that trainers count before the round of their gradients */
   uint8_t copies;      /* the optimizer's outcome reaches the model with APPLY */
   uint8_t state_later; /* the state is averaged while the program trains on */
+  uint64_t every;      /* epochs from one averaging of the state to the next */
+  hv_epoch_plan batch;
+  hv_epoch_plan ends[2][2]; /* of an epoch's end, after its last batch: alone or not, with an average of the state or not */
 } hv_epoch_traits;
 
+/* Of options that were checked. */
 hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *options);
 
-/* The plan of a batch. */
-hv_epoch_plan hv_epoch_plan_batch(const hv_epoch_options *options);
-/* The plan of an epoch's end, after its last batch. alone: no other peer takes part. */
-hv_epoch_plan hv_epoch_plan_end(const hv_epoch_options *options, uint64_t next_epoch, int alone);
+/* The plan of an epoch's end. alone: no other peer takes part. */
+const hv_epoch_plan *hv_epoch_plan_end(const hv_epoch_traits *traits, uint64_t next_epoch, int alone);
 /* True if an action is in the plan, now or late. */
 int hv_epoch_plan_has(const hv_epoch_plan *plan, hv_epoch_action action);
 
 /* True if the state is averaged when `epoch` begins. */
-int hv_epoch_averages_state_at(const hv_epoch_options *options, uint64_t epoch);
+int hv_epoch_averages_state_at(const hv_epoch_traits *traits, uint64_t epoch);
+/* The number of the averaging of the state at or before the beginning of `epoch`: they are counted one by one, so that a peer that
+ * comes next is known to be about to come. */
+uint64_t hv_epoch_state_number(const hv_epoch_traits *traits, uint64_t epoch);
 /* The latest epoch, up to the given one, at whose beginning the peers have equal states. */
-uint64_t hv_epoch_state_epoch(const hv_epoch_options *options, uint64_t epoch);
-/* True if the model may change later than in the step() that asked for it. */
-int hv_epoch_steps_late(const hv_epoch_options *options);
+uint64_t hv_epoch_state_epoch(const hv_epoch_traits *traits, uint64_t epoch);
 
 #endif

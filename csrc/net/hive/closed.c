@@ -17,13 +17,12 @@ void hv_closed_fini(hv_closed *closed) {
 }
 
 /* The sentence for an invitation that has ended. */
-static hv_status has_ended(const hv_membership *me, int64_t now_s, hv_error *err) {
+static hv_status has_ended(const char *start, const hv_membership *me, int64_t now_s, hv_error *err) {
   char id[HV_INVITATION_TEXT_MAX], end[HV_ADMISSION_TIME_MAX], now[HV_ADMISSION_TIME_MAX];
-  return hv_fail_by(
-      err, HV_NOT_ADMITTED, HV_CAUSE_INVITATION_ENDED,
-      "cannot start a node: its invitation %s ended at %s, and this machine's clock shows %s; ask for a new one, or set "
-      "the clock",
-      hv_invitation_print(&me->invitation, id), hv_admission_time(me->invitation.end_s, end), hv_admission_time(now_s, now));
+  return hv_fail_by(err, HV_NOT_ADMITTED, HV_CAUSE_INVITATION_ENDED,
+                    "%s: its invitation %s ended at %s, and this machine's clock shows %s; ask for a new one, or set the clock",
+                    start, hv_invitation_print(&me->invitation, id), hv_admission_time(me->invitation.end_s, end),
+                    hv_admission_time(now_s, now));
 }
 
 hv_status hv_closed_read(hv_closed *closed, hv_mem *mem, const hv_hive_config *config, hv_error *err) {
@@ -37,8 +36,72 @@ hv_status hv_closed_read(hv_closed *closed, hv_mem *mem, const hv_hive_config *c
         "cannot start a node: without TLS (insecure=True) no peer can prove that it was invited; remove insecure, or the "
         "swarm key and the invitation");
   hv_status status = hv_credentials_read(mem, config->swarm_key, config->invite, &closed->credentials, err);
-  return status == HV_OK && hv_admission_judge(admission, NULL, &admission->me, now_s) ? has_ended(&admission->me, now_s, err)
-                                                                                       : status;
+  if (status == HV_OK && hv_admission_judge(admission, NULL, &admission->me, now_s))
+    status = has_ended("cannot start a node", &admission->me, now_s, err);
+  return status;
+}
+
+/* Whether this is the invitation of `before` with another end. */
+static hv_status check_renewed(const hv_membership *before, int same_swarm, const hv_membership *me, hv_error *err) {
+  char id[HV_INVITATION_TEXT_MAX], other[HV_INVITATION_TEXT_MAX];
+  int64_t now_s = hv_clock_unix_s();
+  if (before->kind != HV_MEMBERSHIP_INVITED)
+    return hv_fail(err, HV_STATE, "cannot renew an invitation: this node has none");
+  if (!same_swarm)
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_INVITATION,
+                      "cannot renew the invitation: this one is to another swarm; ask for the renewed one");
+  if (!hv_peer_equal(&before->invitation.key, &me->invitation.key))
+    return hv_fail_by(err, HV_MALFORMED, HV_CAUSE_BAD_INVITATION,
+                      "cannot renew the invitation: this is %s, not %s; ask for the renewed one, or start again with this one",
+                      hv_invitation_print(&me->invitation, other), hv_invitation_print(&before->invitation, id));
+  return hv_admission_judge(&(hv_admission){0}, NULL, me, now_s) ? has_ended("cannot renew the invitation", me, now_s, err) : HV_OK;
+}
+
+hv_status hv_closed_read_renewed(hv_closed *closed, hv_mem *mem, const char *invite, hv_credentials *out, hv_error *err) {
+  pthread_mutex_lock(&closed->lock);
+  hv_admission before = closed->credentials.admission;
+  pthread_mutex_unlock(&closed->lock);
+  hv_status status = hv_credentials_read(mem, NULL, invite, out, err);
+  if (status != HV_OK)
+    return status;
+  status = check_renewed(&before.me, hv_peer_equal(&before.swarm, &out->admission.swarm), &out->admission.me, err);
+  if (status != HV_OK)
+    hv_credentials_fini(out);
+  return status;
+}
+
+void hv_closed_take(hv_closed *closed, hv_credentials *credentials) {
+  pthread_mutex_lock(&closed->lock);
+  hv_credentials before = closed->credentials;
+  closed->credentials = *credentials;
+  pthread_mutex_unlock(&closed->lock);
+  hv_credentials_fini(&before);
+  *credentials = (hv_credentials){0};
+}
+
+void hv_closed_membership(hv_closed *closed, char out[HV_MEMBERSHIP_TEXT_MAX]) {
+  pthread_mutex_lock(&closed->lock);
+  hv_membership_print(&closed->credentials.admission.me, out);
+  pthread_mutex_unlock(&closed->lock);
+}
+
+size_t hv_closed_proof(hv_closed *closed, const hv_peer_id *me, uint8_t out[HV_PROOF_MAX]) {
+  size_t size = 0;
+  pthread_mutex_lock(&closed->lock);
+  int made = closed->credentials.signer && hv_proof_make(&closed->credentials, me, out, &size) == HV_OK;
+  pthread_mutex_unlock(&closed->lock);
+  return made ? size : 0;
+}
+
+void hv_closed_proved(hv_closed *closed, hv_span proof, const hv_peer_id *peer, char out[HV_MEMBERSHIP_TEXT_MAX]) {
+  hv_membership shown = {0};
+  pthread_mutex_lock(&closed->lock);
+  int is_closed = closed->credentials.signer != NULL;
+  hv_peer_id swarm = closed->credentials.admission.swarm;
+  pthread_mutex_unlock(&closed->lock);
+  if (is_closed)
+    hv_proof_check(proof, peer, &swarm, &shown);
+  hv_membership_print(&shown, out);
 }
 
 /* The list of denials names this node, or its peers refuse it. */
@@ -110,16 +173,16 @@ size_t hv_closed_denials(hv_closed *closed, uint8_t *out, size_t max, hv_hive_de
 }
 
 int hv_closed_refused(hv_closed *closed, hv_cause *cause, char out[HV_MSG_TEXT_MAX]) {
+  pthread_mutex_lock(&closed->lock);
   const hv_admission *admission = closed->credentials.signer ? &closed->credentials.admission : NULL;
   int64_t now_s = hv_clock_unix_s();
   *cause = hv_admission_judge(admission, NULL, &closed->credentials.admission.me, now_s);
   if (*cause) {
     hv_admission_refuse(*cause, &admission->me, now_s, out);
-    return 1;
+  } else {
+    *cause = closed->refused.cause;
+    snprintf(out, HV_MSG_TEXT_MAX, "%s", closed->refused.text);
   }
-  pthread_mutex_lock(&closed->lock);
-  *cause = closed->refused.cause;
-  snprintf(out, HV_MSG_TEXT_MAX, "%s", closed->refused.text);
   pthread_mutex_unlock(&closed->lock);
   return *cause != HV_CAUSE_OTHER;
 }

@@ -762,6 +762,10 @@ int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen) {
   return hv_hive_usable(hive) == HV_OK && hv_opening_text(&hive->opening, out, seen);
 }
 
+hv_loop *hv_hive_loop(hv_hive *hive) {
+  return hive->loop;
+}
+
 hv_closed *hv_hive_closed(hv_hive *hive) {
   return &hive->closed;
 }

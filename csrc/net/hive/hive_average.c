@@ -22,6 +22,7 @@ struct hv_hive_averager {
   holder holder;
   int wanted;       /* a round waits for the program to let go */
   uint32_t in_part; /* averaged chunks of the last step, if it failed */
+  int had_group;    /* the last step */
   hv_command knock;
   int knocking; /* it has been posted */
 };
@@ -303,6 +304,7 @@ static void step_over(hv_average_step *step, hv_status status, const char *text,
   a->stepping = NULL;
   pthread_mutex_lock(&a->lock);
   a->in_part = status == HV_OK ? 0 : outcome->averaged;
+  a->had_group = outcome->n_members > 0;
   pthread_mutex_unlock(&a->lock);
   if (status == HV_OK)
     give_outcome(o, outcome);
@@ -440,6 +442,13 @@ uint32_t hv_hive_averager_in_part(hv_hive_averager *a) {
   uint32_t n = a->in_part;
   pthread_mutex_unlock(&a->lock);
   return n;
+}
+
+int hv_hive_averager_had_group(hv_hive_averager *a) {
+  pthread_mutex_lock(&a->lock);
+  int had = a->had_group;
+  pthread_mutex_unlock(&a->lock);
+  return had;
 }
 
 hv_status hv_hive_averager_reached(hv_hive_averager *a, uint64_t epoch) {

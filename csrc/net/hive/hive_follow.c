@@ -44,14 +44,11 @@ static void start_open(hv_hive_op *o, hv_node *node) {
   hv_hive_follower *f = o->u.follow.follower;
   const hv_hive_follower_config *c = o->u.follow.config;
   hv_error err = {0};
-  uint8_t late = c->is_late && c->gradients; /* what is late needs the options that go with it */
   hv_epoch_node parts = {hv_node_env(node), hv_node_progress(node), hv_node_state(node), hv_node_givers(node),
                          hv_node_takers(node)};
   hv_epoch_driver_config config = {
       .epoch = {.options = {.use_local_updates = !c->gradients,
-                            .delay_grad_averaging = late,
-                            .delay_optimizer_step = late,
-                            .offload = late,
+                            .delay_grad_averaging = c->is_late && c->gradients,
                             .auxiliary = 1,
                             .average_state_every = c->average_state_every},
                 .target = c->target_batch_size,

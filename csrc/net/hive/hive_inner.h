@@ -11,6 +11,7 @@
 #include "core/node.h"
 #include "net/hive/closed.h"
 #include "net/hive/future.h"
+#include "net/transport/loop.h"
 
 typedef struct hv_hive_op hv_hive_op;
 struct hv_hive_op {
@@ -47,7 +48,8 @@ struct hv_hive_op {
       hv_hive_follower *follower;
       const hv_hive_follower_config *config; /* of one to open: the program waits, and keeps it */
     } follow;
-    hv_span denials; /* the program waits, and keeps them */
+    hv_span denials;         /* the program waits, and keeps them */
+    hv_credentials *renewed; /* the program waits; taken, or still the program's */
     hv_state_offer state_offer;
     hv_state_load state_load;
     hv_state_wait state_wait;
@@ -84,6 +86,7 @@ void hv_hive_fail_op_by(hv_hive_op *op, hv_status status, hv_cause cause, const 
 
 /* Its place in a closed swarm. */
 hv_closed *hv_hive_closed(hv_hive *hive);
+hv_loop *hv_hive_loop(hv_hive *hive);
 /* The averager's own, which only the hive thread may use. */
 hv_average *hv_hive_averager_core(hv_hive_averager *averager);
 

@@ -27,6 +27,7 @@ struct hv_hive_progress {
   hv_progress_view view;
   hv_status status;
   int waking, ask_now, closed;
+  uint64_t news;
   struct {
     uint64_t epoch; /* claims at or above it are doubted */
     uint32_t for_ms;
@@ -68,6 +69,7 @@ static void put_view(void *arg, const hv_progress_view *view) {
   hv_hive_progress *p = arg;
   pthread_mutex_lock(&p->lock);
   p->view = *view;
+  p->news++;
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->lock);
 }
@@ -75,6 +77,7 @@ static void put_view(void *arg, const hv_progress_view *view) {
 static void over(hv_hive_progress *p, hv_status status) {
   pthread_mutex_lock(&p->lock);
   p->status = p->status == HV_OK ? status : p->status;
+  p->news++;
   pthread_cond_broadcast(&p->changed);
   pthread_mutex_unlock(&p->lock);
 }
@@ -397,4 +400,29 @@ hv_status hv_hive_progress_wait(hv_hive_progress *p, uint32_t timeout_ms) {
   hv_status status = is_fetched(p) ? HV_OK : p->status != HV_OK ? p->status : HV_TIMEOUT;
   pthread_mutex_unlock(&p->lock);
   return status;
+}
+
+uint64_t hv_hive_progress_news(hv_hive_progress *p) {
+  pthread_mutex_lock(&p->lock);
+  uint64_t news = p->news;
+  pthread_mutex_unlock(&p->lock);
+  return news;
+}
+
+void hv_hive_progress_ring(hv_hive_progress *p) {
+  pthread_mutex_lock(&p->lock);
+  p->news++;
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->lock);
+}
+
+int hv_hive_progress_doze(hv_hive_progress *p, uint64_t known, uint32_t timeout_ms) {
+  struct timespec until = moment_in(timeout_ms);
+  int late = 0;
+  pthread_mutex_lock(&p->lock);
+  while (p->news == known && !late)
+    late = pthread_cond_timedwait(&p->changed, &p->lock, &until) != 0;
+  int is_new = p->news != known;
+  pthread_mutex_unlock(&p->lock);
+  return is_new;
 }

@@ -37,7 +37,7 @@ struct hv_grpc {
   int insecure;
   hv_trust_swarm *swarm; /* NULL: it is open */
   grpc_completion_queue *cq;
-  grpc_tls_certificate_provider *provider;
+  hv_grpc_tls_shown shown;
   grpc_resource_quota *quota;
   grpc_server_credentials *server_credentials;
   grpc_server *server;
@@ -197,7 +197,7 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credent
   atomic_init(&grpc->refs, 1);
   atomic_init(&grpc->lent, 0);
   atomic_init(&grpc->ringing, 0);
-  hv_status status = insecure ? HV_OK : hv_grpc_tls_provider(mem, identity, credentials, &grpc->provider);
+  hv_status status = insecure ? HV_OK : hv_grpc_tls_show(mem, identity, credentials, &grpc->shown);
   if (status != HV_OK) {
     grpc_shutdown();
     hv_trust_swarm_release(swarm);
@@ -222,6 +222,10 @@ hv_trust_swarm *hv_grpc_swarm(const hv_grpc *grpc) {
   return grpc->swarm;
 }
 
+hv_status hv_grpc_renew(hv_grpc *grpc, const hv_identity *identity, const hv_credentials *credentials) {
+  return hv_grpc_tls_show(grpc->mem, identity, credentials, &grpc->shown);
+}
+
 /* The argument is a place that gRPC writes to: it is neither copied nor freed. */
 static void *same_place(void *place) {
   return place;
@@ -241,7 +245,7 @@ static hv_status make_server(hv_grpc *grpc) {
   if (grpc->insecure) {
     grpc->server_credentials = grpc_insecure_server_credentials_create();
   } else {
-    grpc->server_credentials = hv_grpc_tls_server(grpc->trusts, grpc->provider, grpc->swarm);
+    grpc->server_credentials = hv_grpc_tls_server(grpc->trusts, grpc->shown.serves, grpc->swarm);
     if (!grpc->server_credentials)
       return HV_NOMEM;
   }
@@ -336,8 +340,7 @@ size_t hv_grpc_free(hv_grpc *grpc) {
     grpc_resource_quota_unref(grpc->quota);
   }
   grpc_completion_queue_destroy(grpc->cq);
-  if (grpc->provider)
-    grpc_tls_certificate_provider_release(grpc->provider);
+  hv_grpc_tls_hide(&grpc->shown);
   grpc_slice_unref(grpc->my_claim);
   hv_trust_known_fini(&grpc->known);
   for (int ms = 0; ms < LINGER_MS && atomic_load(&grpc->lent); ms++)
@@ -360,7 +363,7 @@ hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channe
   snprintf(target, sizeof target, "%s%s", scheme, hv_addr_print_short(&to->addr, where));
   hv_grpc_channel *channel = hv_mem_zalloc(grpc->mem, sizeof *channel);
   hv_trust *trust = channel && !grpc->insecure ? hv_trust_new(grpc->trusts, to, grpc->swarm) : NULL;
-  grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->provider, trust);
+  grpc_tls_credentials_options *options = hv_grpc_tls_options(grpc->trusts, grpc->shown.dials, trust);
   if (!channel || (!options && !grpc->insecure)) {
     hv_trust_release(trust);
     hv_mem_free(channel);

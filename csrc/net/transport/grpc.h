@@ -50,6 +50,9 @@ hv_status hv_grpc_new(hv_mem *mem, const hv_identity *identity, const hv_credent
 
 /* The closed swarm that handshakes ask for, borrowed; NULL: the swarm is open. */
 hv_trust_swarm *hv_grpc_swarm(const hv_grpc *grpc);
+/* Shows the proof of a guest's renewed invitation in all connections that begin later: at once in those of new channels, within
+ * 2 s in those of the server. HV_UNSUPPORTED, HV_CRYPTO, HV_NOMEM: all is as before. */
+hv_status hv_grpc_renew(hv_grpc *grpc, const hv_identity *identity, const hv_credentials *credentials);
 
 /* Makes the server, which listens on nothing: connections are given to it. HV_NOMEM; HV_UNSUPPORTED: by this gRPC none can be. */
 hv_status hv_grpc_make_server(hv_grpc *grpc, hv_error *err);

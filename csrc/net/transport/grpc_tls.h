@@ -21,10 +21,18 @@
  * loaded. */
 void hv_grpc_tls_hush(void);
 
-/* gRPC's provider of a certificate for this identity, with the proof that it is a member of a closed swarm (credentials NULL: of
- * none). The caller releases it. HV_NOMEM, HV_CRYPTO. */
-hv_status hv_grpc_tls_provider(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials,
-                               grpc_tls_certificate_provider **out);
+/* The certificate of this node, as the other side of a handshake sees it. Zeros: none yet. */
+typedef struct hv_grpc_tls_shown {
+  grpc_tls_certificate_provider *dials;  /* of channels; a renewal replaces it for those that are made later */
+  grpc_tls_certificate_provider *serves; /* of the server, whose certificate a renewal replaces for connections that begin later */
+  int key, certificate;                  /* without a file: the texts that gRPC 1.51 reads for `serves` every second; -1: none */
+} hv_grpc_tls_shown;
+
+/* Shows a certificate for this identity, with the proof that it is a member of a closed swarm (credentials NULL: of none). Again,
+ * with the renewed invitation of a guest: replaces it. HV_NOMEM, HV_CRYPTO; HV_UNSUPPORTED: the server cannot replace it. After an
+ * error all is as before. */
+hv_status hv_grpc_tls_show(hv_mem *mem, const hv_identity *identity, const hv_credentials *credentials, hv_grpc_tls_shown *shown);
+void hv_grpc_tls_hide(hv_grpc_tls_shown *shown); /* zeros are fine */
 
 /* The server's credentials: callers must show a certificate, and are checked for the closed swarm (NULL: it is open). The caller
  * releases them. NULL: no memory. */

@@ -296,13 +296,14 @@ static void said_hello(hv_grpc_op *op, int ok) {
   lane *l = HV_HOLDER(lane, said_hello, op);
   stream *s = l->s;
   hv_peer_id peer;
+  hv_status status;
   char text[HV_WORLD_TEXT_MAX];
   l->greeting = 0;
   if (ok && hv_grpc_call_peer(l->rpc, &peer) == HV_OK) {
     if (hv_link_meet(s->link, &peer, text) != HV_OK) {
       hv_stream_break_off(s, HV_DENIED, text);
-    } else if (hv_link_judge_called(s->link, l->rpc, &s->apart, text) != HV_OK) {
-      hv_stream_break_off(s, HV_DENIED, text);
+    } else if ((status = hv_link_judge_called(s->link, l->rpc, &s->apart, text)) != HV_OK) {
+      hv_stream_break_off(s, status, text);
     } else if (l == s->lanes[0]) {
       s->face.peer = peer;
       for (size_t i = 1, n = s->numbered && !s->ending ? hv_lanes_wanted(s) : 0; i < n && s->state == OPEN; i++)

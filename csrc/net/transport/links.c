@@ -57,10 +57,23 @@ static void drop(hv_link *link) {
   if (link->dropped)
     return;
   link->dropped = 1;
-  take_out(link);
+  if (!link->retired)
+    take_out(link);
   cancel_uses(&link->calls);
   cancel_uses(&link->streams);
   free_if_done(link);
+}
+
+/* Nothing new uses it: the next call to the peer opens another one. */
+static void retire(hv_link *link) {
+  if (link->dropped || link->retired)
+    return;
+  if (!link->uses) {
+    drop(link);
+    return;
+  }
+  link->retired = 1;
+  take_out(link);
 }
 
 static void changed(hv_grpc_op *op, int ok) {
@@ -74,7 +87,7 @@ static void changed(hv_grpc_op *op, int ok) {
   const hv_peer_id *peer = hv_peer_is_known(&link->to.id) ? &link->to.id : &link->met;
   if (link->up)
     link->sure = 0;
-  if (link->up && hv_peer_is_known(peer)) {
+  if (link->up && !link->retired && hv_peer_is_known(peer)) {
     char where[HV_ADDR_TEXT_MAX], text[HV_WORLD_TEXT_MAX];
     snprintf(text, sizeof text, "the connection to %s broke", hv_addr_print_short(&link->to.addr, where));
     hv_event event = {.kind = HV_EVENT_PEER_DOWN, .peer = *peer, .text = text};
@@ -101,6 +114,7 @@ static hv_link *make(hv_loop *loop, const hv_target *to, hv_status *status) {
   }
   link->loop = loop;
   link->to = *to;
+  link->made_s = hv_clock_unix_s();
   link->watch.done = changed;
   hv_ring_init(&link->calls);
   hv_ring_init(&link->streams);
@@ -164,7 +178,10 @@ hv_status hv_link_get(hv_loop *loop, const hv_target *to, hv_link **out) {
 void hv_link_release(hv_link *link) {
   link->uses--;
   link->used_us = link->loop->now_us;
-  free_if_done(link);
+  if (link->retired && !link->uses)
+    drop(link);
+  else
+    free_if_done(link);
 }
 
 hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD_TEXT_MAX]) {
@@ -179,10 +196,12 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
   return HV_OK;
 }
 
-/* Judges a member now, and once more when its membership ends. */
+/* Judges a member now, and once more when its invitation and when its membership ends. */
 static hv_cause judge(hv_loop *loop, const hv_peer_id *peer, const hv_membership *shown) {
-  hv_cause apart = hv_admission_judge(loop->env.admission, peer, shown, hv_clock_unix_s());
-  int64_t end_s = shown->invitation.end_s + HV_ADMISSION_GRACE_S;
+  int64_t now_s = hv_clock_unix_s(), end_s = shown->invitation.end_s;
+  hv_cause apart = hv_admission_judge(loop->env.admission, peer, shown, now_s);
+  if (end_s < now_s)
+    end_s += HV_ADMISSION_GRACE_S;
   if (!apart && shown->kind == HV_MEMBERSHIP_INVITED && end_s < loop->next_end_s)
     loop->next_end_s = end_s;
   return apart;
@@ -209,6 +228,10 @@ hv_status hv_link_judge_called(hv_link *link, hv_grpc_call *rpc, hv_cause *cause
     return HV_OK;
   *cause = apart;
   hv_admission_explain(apart, hv_addr_print_short(&link->to.addr, where), &shown, hv_clock_unix_s(), text);
+  if (apart == HV_CAUSE_INVITATION_ENDED) {
+    retire(link);
+    return HV_CLOSED;
+  }
   return HV_DENIED; /* as if another peer answered: the one that was meant is not there */
 }
 
@@ -307,12 +330,27 @@ void hv_links_forget(hv_loop *loop, const hv_target *to) {
   }
 }
 
+/* True if the invitation of its peer has ended since it was made: the peer may have renewed it. */
+static int is_older(const hv_link *link, int64_t now_s) {
+  int64_t end_s = link->shown.invitation.end_s;
+  return link->shown.kind == HV_MEMBERSHIP_INVITED && link->made_s <= end_s && end_s < now_s;
+}
+
 void hv_links_deny(hv_loop *loop) {
   for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
     next = at->next;
     hv_link *link = HV_HOLDER(hv_link, all, at);
     if (link->shown.kind && judge(loop, &link->met, &link->shown))
       drop(link);
+    else if (is_older(link, hv_clock_unix_s()))
+      retire(link);
+  }
+}
+
+void hv_links_retire(hv_loop *loop) {
+  for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
+    next = at->next;
+    retire(HV_HOLDER(hv_link, all, at));
   }
 }
 

@@ -82,6 +82,15 @@ static hv_status env_deny(hv_env *env, hv_span list) {
   return HV_OK;
 }
 
+hv_status hv_loop_renew(hv_loop *loop, const hv_credentials *credentials) {
+  hv_status status = hv_grpc_renew(loop->grpc, loop->identity, credentials);
+  if (status != HV_OK)
+    return status;
+  hv_trust_swarm_renew(hv_grpc_swarm(loop->grpc), &credentials->admission.me);
+  hv_links_retire(loop);
+  return HV_OK;
+}
+
 static int64_t env_unix_s(hv_env *env) {
   (void)env;
   return hv_clock_unix_s();

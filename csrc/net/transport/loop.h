@@ -51,7 +51,7 @@ typedef struct hv_loop_config {
   hv_log *log;                       /* may be NULL */
   const hv_identity *identity;       /* must outlive the loop */
   int insecure;                      /* no TLS: identities are not verified */
-  const hv_credentials *credentials; /* of a member of a closed swarm; must outlive the loop. NULL: the swarm is open */
+  const hv_credentials *credentials; /* of a member of a closed swarm, borrowed. NULL: the swarm is open */
   const hv_addr *listen;             /* empty: the node only dials out */
   size_t n_listen;
   size_t connections;                        /* of peers that call, at a time; 0: HV_DOOR_KNOWN (net/transport/door.h) */
@@ -77,6 +77,10 @@ const hv_addr *hv_loop_addrs(const hv_loop *loop, size_t *n);
 
 /* Starts the hive thread on core (copied; core.self is borrowed until hv_loop_stop has returned). HV_IO. */
 hv_status hv_loop_run(hv_loop *loop, const hv_core *core, hv_error *err);
+
+/* The renewed invitation of this node, a guest, counts from now on. Its calls go over new connections, and streams stay on those
+ * that they have. As hv_grpc_renew. The hive thread. */
+hv_status hv_loop_renew(hv_loop *loop, const hv_credentials *credentials);
 
 /* Posts a command, from any thread. HV_CLOSED, HV_FORKED: it still belongs to the caller. */
 hv_status hv_loop_post(hv_loop *loop, hv_command *command);

@@ -68,6 +68,12 @@ hv_status hv_trust_swarm_deny(hv_trust_swarm *swarm, hv_span denials) {
   return HV_OK;
 }
 
+void hv_trust_swarm_renew(hv_trust_swarm *swarm, const hv_membership *me) {
+  pthread_mutex_lock(&swarm->lock);
+  swarm->admission.me = *me;
+  pthread_mutex_unlock(&swarm->lock);
+}
+
 const hv_admission *hv_trust_swarm_admission(const hv_trust_swarm *swarm) {
   return swarm ? &swarm->admission : NULL;
 }

@@ -26,6 +26,7 @@ void hv_trust_swarm_release(hv_trust_swarm *swarm); /* NULL is fine */
  * with a peer that it denies, so that the peer can be sent the list and learns why it is alone. */
 #define HV_TRUST_TELL_MS 2000
 hv_status hv_trust_swarm_deny(hv_trust_swarm *swarm, hv_span denials);
+void hv_trust_swarm_renew(hv_trust_swarm *swarm, const hv_membership *me); /* of this node; the hive thread */
 const hv_admission *hv_trust_swarm_admission(const hv_trust_swarm *swarm); /* for the hive thread; NULL if swarm is */
 
 /* Expects the identity in `to`, or any if that is unknown or `to` is NULL (for callers). Of a closed swarm it accepts members only:

@@ -53,6 +53,8 @@ typedef struct hv_link {
   hv_membership shown;                     /* its membership in this node's closed swarm */
   int sure;                                /* True if `met` proved its identity on the present connection */
   int up, dropped, watched;                /* connected; to be freed; `watch` is under way */
+  int retired;                             /* True if nothing new uses it; it is dropped after its last use */
+  int64_t made_s;                          /* seconds since 1970 */
   size_t uses;                             /* calls and streams on it */
   uint64_t used_us;                        /* time of the last use */
   hv_ring calls, streams;                  /* of hv_link_use */
@@ -67,7 +69,8 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
 /* Why the other side of a call is not admitted to this node's closed swarm, and its membership. HV_CAUSE_OTHER: it is, or the swarm
  * is open. */
 hv_cause hv_link_judge(hv_loop *loop, hv_grpc_call *rpc, hv_membership *shown);
-/* The same for the peer that this node called. HV_DENIED with a cause and a text. */
+/* The same for the peer that this node called, with a text. HV_DENIED with a cause; HV_CLOSED: its membership has ended since the
+ * handshake, and the next connection shows whether it was renewed. */
 hv_status hv_link_judge_called(hv_link *link, hv_grpc_call *rpc, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]);
 /* Status, cause and text of the end of a call over this link. own: the reason if this side cancelled it, else HV_OK. */
 hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
@@ -77,8 +80,9 @@ void hv_link_measure(hv_link *link, hv_grpc_call *call);
 /* Drops the links to a target and cancels what uses them. to NULL: all links. */
 void hv_links_forget(hv_loop *loop, const hv_target *to);
 /* After a change of the list of denials, and when a membership has ended: drops the links to peers that are not admitted any more.
- */
+ * In the hour of grace it retires those that were made before. */
 void hv_links_deny(hv_loop *loop);
+void hv_links_retire(hv_loop *loop); /* all, because this node shows another certificate from now on */
 /* After a change of the network: drops the links that have lost this machine's address, and those that are not connected, because
  * gRPC would wait before it tries again. After a sleep it drops all. */
 void hv_links_part(hv_loop *loop, const hv_roam_news *news);

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, ContextManager, Dict, List, Mapping, Optional, Set
 
 from hivemind_c._lightning.device import Devices
 from hivemind_c._lightning.election import Election
@@ -79,6 +80,10 @@ class CheckpointWriter(Devices):
         """Returns the state of the module, with the result of a delayed step."""
         self._settle()
         return super().lightning_module_state_dict()  # type: ignore[misc]
+
+    def meets_nobody(self) -> ContextManager[None]:
+        """Returns a context in which this process takes part in no collective of this peer's ranks."""
+        return contextlib.nullcontext() if self._ranks is None else self._ranks.alone()
 
     def ends_alone(self, error: BaseException) -> None:
         """Tells the other ranks of this peer, if there are any, why this one ends.

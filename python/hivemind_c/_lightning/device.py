@@ -122,6 +122,7 @@ class Devices(namespaces.EitherLightning, Base):
     barrier, broadcast, reduce = collective("barrier"), collective("broadcast"), collective("reduce")
     all_gather, reduce_boolean_decision = collective("all_gather"), collective("reduce_boolean_decision")
     _ranks: Any = None  #: a Ranks while fit runs with several ranks
+    _signals: Any = None  #: a Signals while fit runs
     _sampler_seed: Optional[int] = None  #: of the ranks' samplers. None: the program's
     _patches: Patches
     # a Trainer sets both before it is known whether there are several ranks
@@ -214,18 +215,18 @@ class Devices(namespaces.EitherLightning, Base):
     def on_validation_start(self) -> None:
         """Called by Lightning before validation: all ranks of this peer validate with the same buffers."""
         if self._ranks is not None:
-            self._ranks.signals.halt.start()
+            self._ranks.halt.start()
             self._ranks.sync(whole=True)
         super().on_validation_start()  # type: ignore[misc]
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Called by Lightning for each batch of a validation: all ranks of this peer obey signals at the same batch.
+        """Called by Lightning for each batch of a validation: this peer obeys signals before it, all ranks at the same.
 
         Args:
             *args: Arguments of the module's validation_step.
             **kwargs: Named arguments of the module's validation_step.
         """
-        with self._ranks.signals.in_validation() if self._ranks is not None else contextlib.nullcontext():
+        with self._signals.in_validation() if self._signals is not None else contextlib.nullcontext():
             return super().validation_step(*args, **kwargs)  # type: ignore[misc]
 
     def _configure_launcher(self) -> None:

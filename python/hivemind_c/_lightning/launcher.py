@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
@@ -22,6 +23,7 @@ from hivemind_c.node import Node
 logger = logging.getLogger("hivemind_c.strategy")
 LOOK_S = 0.25  #: between two looks at the ranks
 END_S = 8.0  #: for the ranks to end by themselves after one has failed; longer than inside/watch.py gives each
+OF_LAST_FIT, FIGURES = ("first_epoch", "_last_epoch", "_last_progress", "_last_record"), "hivemind_c"
 FIRST = "HIVEMIND_FIRST_RANK"  #: variable with the process of rank 0 and a file of it, for the ranks that it starts
 _made: Dict[type, type] = {}
 _in_fit = threading.Event()
@@ -98,7 +100,7 @@ def _look(first: int, path: str) -> None:
 
 
 class _Forks:
-    """Forks each rank, in a notebook."""
+    """Forks each rank, in a notebook. The kernel gets the figures of the last fit from rank 0."""
 
     _of: Any
 
@@ -111,6 +113,14 @@ class _Forks:
                 "forked: restart the kernel, and call fit before that; leave dht= out",
             )
         return super().launch(function, *args, trainer=trainer, **kwargs)  # type: ignore[misc]
+
+    def get_extra_results(self, trainer: Any) -> Dict[str, Any]:
+        figures = SimpleNamespace(**{name: getattr(self._of, name) for name in OF_LAST_FIT})
+        return {**super().get_extra_results(trainer), FIGURES: figures}  # type: ignore[misc]
+
+    def update_main_process_results(self, trainer: Any, extra: Dict[str, Any]) -> None:
+        super().update_main_process_results(trainer, extra)  # type: ignore[misc]
+        vars(self._of).update(vars(extra[FIGURES]))
 
 
 def observe(processes: Sequence[subprocess.Popen]) -> None:

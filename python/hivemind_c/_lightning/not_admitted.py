@@ -22,7 +22,7 @@ def saves_checkpoint(strategy: Any, model: Any) -> Iterator[None]:
     except HivemindPermissionError as error:
         trainer = strategy.lightning_module.trainer
         path = pathlib.Path(trainer.default_root_dir) / f"not-admitted-{str(strategy.dht.peer_id)[-8:]}.ckpt"
-        strategy.ends_alone(error)
-        trainer.save_checkpoint(path)
+        with strategy.meets_nobody():  # other ranks wait until it is written, and end once they know
+            trainer.save_checkpoint(path)
         error.args = (f"{error}; a checkpoint is in {path}",)
         raise

@@ -46,5 +46,6 @@ def prepare(strategy: Any, trainer: Any, patches: Patches) -> None:
         # the Trainer calls the second before it begins, and before validation
         for name in ("optimizer_zero_grad", "zero_grad"):
             patches.put(module, name, patches.nothing)
+    strategy._signals.prepare(patches)
     if strategy._ranks is not None:
         strategy._ranks.prepare(patches)

@@ -35,14 +35,15 @@ class Ranks:
 
     def __init__(self, strategy: Any, trainer: Any):
         self._strategy, self._trainer = strategy, trainer
-        self._in_hook = self._ended = False
+        self._in_hook = self._alone = self._ended = False
         self.skips = False  #: training_step has given no loss for this batch
         self.rank, self.world = strategy.global_rank, strategy.world_size
         group = gloo_group()
         folder = [tempfile.mkdtemp(prefix="hivemind-ranks-") if self.leads else None]
         dist.broadcast_object_list(folder, 0, group=group)
         self.watch = Watch(str(folder[0]), self.rank, self.world)
-        self.signals = Signals(trainer, Halt(str(folder[0]), self.rank, self.world))
+        self.halt = Halt(str(folder[0]), self.rank, self.world)
+        self.signals = Signals(trainer, self.halt)
         self.channel = Channel(self.watch, group)
         strategy.in_fit.set()
         self.lead: Optional[LeadOptimizer] = None
@@ -142,7 +143,6 @@ class Ranks:
             patches: Undoes the changes when fit ends.
         """
         trainer = self._trainer
-        self.signals.prepare(patches)
         after_pass = trainer.fit_loop.on_advance_end
 
         def on_advance_end() -> None:
@@ -205,12 +205,23 @@ class Ranks:
         finally:
             self._in_hook = before
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within it this rank meets nobody, and the others wait for it."""
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
+
     def may_meet(self, what: str) -> bool:
         """True if the other ranks take part in a collective now. Raises an error in hooks of rank 0.
 
         Args:
             what: The collective.
         """
+        if self._alone:
+            return False
         if self._in_hook:
             raise namespaces.misconfigured(
                 self._strategy,
@@ -253,7 +264,7 @@ class Ranks:
             if self.follow is not None:
                 self.follow.shutdown()
             self.watch.stop()
-            self.signals.halt.close()
+            self.halt.close()
             with contextlib.suppress(Exception):
                 dist.destroy_process_group(self.channel.group)
 

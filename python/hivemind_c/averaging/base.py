@@ -42,6 +42,11 @@ class AveragerBase:
         """True if the last step failed and has left some chunks of its average in the tensors."""
         return self.is_alive() and self.core.in_part() > 0
 
+    @property
+    def had_group(self) -> bool:
+        """True if the last step had a group, though it may have failed."""
+        return self.is_alive() and self.core.had_group()
+
     # ---- the tensors ----
 
     @contextmanager

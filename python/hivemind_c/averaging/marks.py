@@ -6,11 +6,9 @@ The rule is in csrc/core/epoch/lineage.c, and docs/design/lineage.md explains it
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import _hivemind_c
-
-TICKET = _hivemind_c.MARK_SIZE  #: bytes
 
 
 class Member(NamedTuple):
@@ -33,15 +31,6 @@ class View(NamedTuple):
     giver: Optional[str]
 
 
-def members_of(details: Iterable[tuple]) -> List[Member]:
-    """Returns the members of a step's result.
-
-    Args:
-        details: The tuples of members as the core gives them.
-    """
-    return [Member(str(one[0]), bool(one[2]), bool(one[3]), bytes(one[4])) for one in details]
-
-
 def view_of(members: Sequence[Member]) -> View:
     """Returns what the words of a group say. All who heard the same words get the same.
 
@@ -49,15 +38,3 @@ def view_of(members: Sequence[Member]) -> View:
         members: The members of a group.
     """
     return View(*_hivemind_c.lineage_view(members))
-
-
-def ticket_of(epoch: int, members: Sequence[Member]) -> bytes:
-    """Returns the ticket of a state that the giver of a group sends without a request. All its members know it.
-
-    It tells blocks apart, and is no secret: the hub takes a block from the giver alone.
-
-    Args:
-        epoch: The epoch that the group ended.
-        members: The members of the group.
-    """
-    return _hivemind_c.lineage_ticket(epoch, members)

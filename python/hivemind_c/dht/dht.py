@@ -80,7 +80,7 @@ class DHT:
         keep_file_limit: Leave this process's limit on open files. False: a node that listens raises it (to 65,536).
         open_port: Ask this machine's router to open the port (NAT-PMP, UPnP), if this machine's address is private.
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
-        invite: Invitation to a closed swarm, a text or a path. None: the variable INVITE, if it is set.
+        invite: Invitation to a closed swarm, a text or a path, which is read again. None: the variable INVITE, if set.
         closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
         authorizer: Not supported: a value other than None is an error. invite closes a swarm.
         **options: Other options of hivemind: no_listen is client_mode, nat_port_map is open_port, others do nothing.

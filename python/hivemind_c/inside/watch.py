@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import pathlib
@@ -66,6 +67,7 @@ class Watch:
         """
         if self._lost is None and not (self._folder / f"error-{self.rank}").exists():
             self._put("error", sentence[:SENTENCE_MAX])
+            atexit.register(end_by_alarm, END_S)
 
     def leave(self) -> None:
         """Writes down that this rank has left in order: its end is no loss."""
@@ -123,6 +125,7 @@ class Watch:
                     self._lost = why
                     logger.error("%s", why)
                     self._said.set()
+                    end_by_alarm(END_S + 1)
                     threading.Thread(target=self._end_soon, name="hivemind_c end", daemon=True).start()
 
     def _trouble_of(self, rank: int) -> Optional[str]:
@@ -156,6 +159,16 @@ class Watch:
         except OSError:
             pass
         return f"rank {rank} (process {pid}) was stopped by a signal for {STOPPED_S:g} s; {REMEDY}"
+
+
+def end_by_alarm(seconds: float) -> None:
+    """Ends this process by SIGALRM, where no thread of Python may run any more: in the end of a CUDA context whose
+    kernels wait for a rank that is gone.
+
+    Args:
+        seconds: The time until then.
+    """
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def state_of(pid: int) -> Optional[str]:

@@ -13,12 +13,11 @@ import _hivemind_c
 from _hivemind_c import HivemindCancelledError, HivemindError
 
 from hivemind_c._record import events_path, short
-from hivemind_c.averaging.marks import members_of, ticket_of, view_of
+from hivemind_c.averaging.marks import Member, view_of
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
-from hivemind_c.optim.epoch_notes import lost_of, share_of
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.notices import Notices
@@ -27,7 +26,6 @@ from hivemind_c.optim.reporter import Reporter
 
 logger = logging.getLogger("hivemind_c.optim")
 NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
-LEAST_WAIT_S = 0.1  #: for a group, whatever matchmaking_time says
 
 
 class Driver:
@@ -65,7 +63,6 @@ class Driver:
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
         self._load_timeout: Optional[float] = optimizer.load_state_timeout
-        self._gift_members: Tuple[int, list] = (0, [])
         self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
@@ -95,9 +92,7 @@ class Driver:
         Args:
             samples: Samples in the batch. 0: there is none.
         """
-        if self._gradients is not None and (gift := self._state.offers.gift) is not None:
-            if gift.is_wanted(self.machine.epoch):
-                self.machine.wanted(self.machine.epoch)
+        self._hear_hubs()
         if self._offering is not None and self._offering[1].done():
             self._has_offered(*self._offering)
         self.machine.batch(samples)
@@ -233,13 +228,12 @@ class Driver:
 
     def _seek(self, order: Order, lane: int) -> None:
         averager, optimizer = self._averager(order.which), self._optimizer
-        more: Dict[str, Any] = {}
-        if order.which == GRADIENTS:
-            more["gather"] = None if optimizer.auxiliary else self._state.lineage.word()
+        word = self.machine.word(order.which)
+        more: Dict[str, Any] = {} if word is None else {"gather": word}
         try:
             averager.present_setup(optimizer.setups.presented)
             self.controls[order.which] = averager.schedule_step(
-                get_dht_time() + max(order.wait, LEAST_WAIT_S),
+                get_dht_time() + order.wait,
                 timeout=order.timeout,
                 allow_retries=False,
                 epoch=order.epoch,
@@ -261,10 +255,10 @@ class Driver:
         if control is not None and not control.is_given_up:
             control.give_up()
 
-    @staticmethod
-    def _status(error: HivemindError, control: Any) -> str:
-        """The status of a round that failed; of a search that was given up, as if nobody had come in all its time."""
-        return "TIMEOUT" if control.is_given_up and error.status == "CANCELLED" else error.status
+    def _failed(self, lane: int, which: int, error: HivemindError, alike: int = 0) -> None:
+        """A round failed: the machine says what that means."""
+        had_group, given_up = self._averager(which).had_group, self.controls[which].is_given_up
+        self.machine.round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
 
     def _trigger(self, order: Order, lane: int) -> None:
         try:
@@ -278,6 +272,7 @@ class Driver:
 
     def _while_waiting(self) -> None:
         """The training thread waits for a round: joiners may need a copy of the state meanwhile."""
+        self._hear_hubs()
         self.machine.time()
         while self.machine.has_now:
             self._carry_out(Order(*self.machine.next(NOW)), NOW)
@@ -297,22 +292,19 @@ class Driver:
             self._reporter.add_failure(end.epoch, f"gradients: {error}")
             optimizer.record("gradients_failed", epoch=end.epoch, status=error.status, mine=end.samples)
             end.notes.fail(f"averaging gradients failed: {error}")
-            self.machine.round(lane, GRADIENTS, self._status(error, control))
+            self._failed(lane, GRADIENTS, error)
             if optimizer.auxiliary:
                 logger.warning("swarm epoch %d: averaging gradients failed: %s", end.epoch, error)
             return
         rounds, stamp = self._gradients.rounds, self._gradients.stamp
-        met = members_of(rounds[0].details(0)[0])
-        stamps = stamp if isinstance(stamp, tuple) else (stamp,)
+        parts = tuple(control.details(0) for control in rounds)
+        met = [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in parts[0][0]]
         end.notes.add_rounds(rounds, end.clock, called)
         self._reporter.add_round()
         self.notices.has_met = self.machine.has_met
-        self._gift_members = end.epoch, met
         if self._gradients.awaits(end.next_epoch):
             self.machine.wanted(end.next_epoch)
-        outcome = self.machine.round(
-            lane, GRADIENTS, "OK", met, stamps[0] if all(stamps) else 0, share_of(rounds), lost_of(rounds)
-        )
+        outcome = self.machine.round(lane, GRADIENTS, "OK", parts)
         end.averaged = outcome == "CONFIRMED"
         end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
         if end.averaged:
@@ -344,14 +336,13 @@ class Driver:
             self._reporter.add_failure(end.next_epoch, f"state: {error}")
             optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
             end.notes.fail(f"averaging the state failed: {error}")
-            self.machine.round(lane, STATE, self._status(error, control), alike=self._state.is_kept)
+            self._failed(lane, STATE, error, self._state.is_kept)
             return
         if self._gradients is None:
             end.outcome = "averaged"
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
-        alike = not control.stamp or self._state.were_alike(control)  # alone nothing changes
-        self.machine.round(lane, STATE, "OK", members_of(control.details(0)[0]), control.stamp, alike=alike)
+        self.machine.round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )
@@ -373,14 +364,10 @@ class Driver:
     # ---- states ----
 
     def _offer(self, order: Order, lane: int) -> None:
-        made, mark, offers = self.hands.snapshot, self._state.lineage.mark, self._state.offers
         try:
             if self._state.allow_state_sharing:
-                self._offering = order.epoch, self._state.offer_state(made, order.epoch, wait=False)
-            self._optimizer.record("offer", epoch=order.epoch, mark=mark)
-            if offers.gift is not None and offers.gift.is_wanted(order.epoch):
-                self._optimizer.record("gift", epoch=order.epoch, mark=mark)
-                offers.gift.give(self._state, order.epoch, made)
+                self._offering = order.epoch, self._state.offer_state(self.hands.snapshot, order.epoch, wait=False)
+            self._optimizer.record("offer", epoch=order.epoch, mark=self._state.lineage.mark)
         except (HivemindError, ValueError) as error:
             self._offers_not(order.epoch, lane, error)
 
@@ -399,10 +386,20 @@ class Driver:
         self.machine.offered(lane, epoch, False)
 
     def _give(self, order: Order, lane: int) -> None:
-        epoch, met = self._gift_members
-        if (gift := self._state.offers.gift) is not None:
-            hubs = [one.peer for one in met if one.is_auxiliary and not one.is_client]
-            gift.meet(hubs, ticket_of(epoch, met), order.epoch)
+        gift = self._state.offers.gift
+        if gift is None:
+            return
+        self._optimizer.record("gift", epoch=order.epoch, mark=self._state.lineage.mark)
+        try:
+            gift.give(self._state, order.epoch, self.hands.snapshot, *(() if order.ask else self.machine.gift))
+        except (HivemindError, ValueError) as error:
+            self._offers_not(order.epoch, lane, error)
+
+    def _hear_hubs(self) -> None:
+        """Tells the machine of a hub that asks for the state of a peer that nobody can dial."""
+        gift = self._state.offers.gift
+        if gift is not None and (least := gift.take_request()) is not None:
+            self.machine.wanted(least, by_hub=True)
 
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)

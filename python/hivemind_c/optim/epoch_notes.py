@@ -94,17 +94,6 @@ class EpochNotes:
             self.part = part * reduce if self.part is None else min(self.part, part * reduce)
 
 
-def share_of(rounds: Sequence[Any]) -> float:
-    """The part of this peer's values that is in the averages, from 0 to 1: the least one of several averagings."""
-    shares = [member[5] for control in rounds for member in control.details(0)[0] if member[1] and not member[3]]
-    return min(shares, default=1.0)
-
-
-def lost_of(rounds: Sequence[Any]) -> int:
-    """Members with a replica that are not in the averages with all of their values."""
-    return sum(not member[3] and member[5] < 1 for control in rounds for member in control.details(0)[0])
-
-
 @torch.no_grad()
 def norm_of(tensors: Iterable[torch.Tensor]) -> float:
     """The norm of all values together. It reads each of them once, as fast as the processor reads memory."""

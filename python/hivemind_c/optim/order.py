@@ -18,3 +18,4 @@ class Order(NamedTuple):
     samples: int
     wait: float
     timeout: float
+    ask: int

@@ -148,8 +148,6 @@ class Reporter:
                 optimizer.ledger.clock_check.look()
                 if self._reach is not None:
                     self._reach.look()
-                if (gift := optimizer.state_averager.offers.gift) is not None:
-                    gift.look()
             except _hivemind_c.HivemindError as error:
                 logger.debug("this peer's news were not told: %s", error)
                 if error.status in ("CLOSED", "FORKED"):

@@ -391,8 +391,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         Args:
             control: Control of the round, which succeeded.
         """
-        if control.stamp and not self.were_alike(control):  # alone nothing changes
-            self.lineage.averaged(control.stamp)
+        self.lineage.follow((control.details(0),), self.were_alike())
 
     def forget_taken(self) -> None:
         """The copies that load_state_into_averager_() took are of no use any more."""
@@ -415,18 +414,15 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         written = self._in_place and self.is_averaged_in_part
         return 1 if not written else 0 if self._exact else -1
 
-    def were_alike(self, control: Any) -> bool:
-        """Whether all that was averaged was this replica.
+    def were_alike(self) -> bool:
+        """Whether the marks that were averaged with the state, which succeeded, were all this replica's.
 
-        Then it is what it was, to the bit (csrc/core/round/run.h), and that of those who missed the round.
-
-        Args:
-            control: Control of the round, which succeeded.
+        If all values of each member are in it, it is then what it was, to the bit (csrc/core/round/run.h), and that of
+        those who missed the round.
         """
-        whole = all(share in (0, 1) for _, _, _, auxiliary, _, share in control.details(0)[0] if not auxiliary)
         # a chunk of its own comes back as it was, and weights would hide another mark from the rounding
         digits = self._mark_digits if self.buffers.averages else self._mark_digits.round()
-        return self._exact and whole and digits.tolist() == self.lineage.digits()
+        return self._exact and digits.tolist() == self.lineage.digits()
 
     # ---- giving it to others and taking it from them ----
 

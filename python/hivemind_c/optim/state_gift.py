@@ -1,25 +1,18 @@
-"""StateGift: a trainer that nobody can dial gives its states to a hub that asks for them.
+"""StateGift: a trainer that nobody can dial gives its states to hubs.
 
-The rules are the core's (csrc/core/state/giver.h).
+When one is given is the machine's decision (csrc/core/epoch/epoch_offer.c); csrc/core/state/giver.h has the rules of
+the way.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, Optional, Tuple
 
 from hivemind_c.averaging import DecentralizedAverager
 
 
-class Meeting(NamedTuple):
-    """Hubs that expect a state without a request, because peers of their group lack it."""
-
-    hubs: List[str]  #: their IDs
-    ticket: bytes  #: under which they expect it
-    epoch: int
-
-
 class StateGift:
-    """Knows whether a hub asks for a state, and gives one at a time.
+    """Hears a hub that asks for a state, and gives one at a time.
 
     Args:
         dht: A DHT that runs, on a node that only dials out.
@@ -29,46 +22,36 @@ class StateGift:
     def __init__(self, dht: Any, run_id: str):
         self._dht, self._key = dht, f"{run_id}_state_averager".encode()
         self._asked: Any = None  # a future: the oldest epoch that a hub asks for
-        self._meeting: Optional[Meeting] = None
+        self._is_told = False  # that hub waits; the next one is heard when it has its state
 
-    def look(self) -> None:
-        """Begins to wait for a hub's request. Waits for nothing itself."""
+    def take_request(self) -> Optional[int]:
+        """Returns the oldest epoch whose state a hub asks for, once for each request. It waits for none."""
+        if self._is_told:
+            return None
         if self._asked is None or self._asked.done() and self._asked.exception(0) is not None:
             self._asked = self._dht.core.gift_wait(self._key)
+        if not self._asked.done() or self._asked.exception(0) is not None:
+            return None
+        self._is_told = True
+        return self._asked.result(0)
 
-    def meet(self, hubs: List[str], ticket: bytes, epoch: int) -> None:
-        """Has the state of a swarm epoch given to hubs that expect it, because peers of their group lack it.
-
-        Args:
-            hubs: IDs of the hubs.
-            ticket: The ticket under which they expect it.
-            epoch: The swarm epoch.
-        """
-        self._meeting = Meeting(hubs, ticket, epoch) if hubs else None
-
-    def is_wanted(self, epoch: int) -> bool:
-        """True if a hub waits for the state of this swarm epoch.
-
-        Args:
-            epoch: Number of the swarm epoch.
-        """
-        meeting, asked = self._meeting, self._asked
-        if meeting is not None and epoch >= meeting.epoch:
-            return True
-        is_asked = asked is not None and asked.done() and asked.exception(0) is None
-        return is_asked and epoch >= asked.result(0)
-
-    def give(self, averager: DecentralizedAverager, epoch: int, made: Any) -> None:
-        """Gives a copy of the state to the hub that waits for it, in the background.
+    def give(
+        self,
+        averager: DecentralizedAverager,
+        epoch: int,
+        made: Any,
+        hubs: Tuple[str, ...] = (),
+        ticket: bytes = b"",
+    ) -> None:
+        """Gives a copy of the state in the background.
 
         Args:
             averager: The averager of the state.
             epoch: Number of the swarm epoch whose beginning the state is.
             made: The copy.
+            hubs: IDs of the hubs that expect it. (): the one that has asked.
+            ticket: The ticket under which they expect it.
         """
-        meeting, self._meeting = self._meeting, None
-        expected = (tuple(meeting.hubs), meeting.ticket) if meeting is not None else ()
-        averager.give_state(self._dht.core, epoch, made, *expected)
-        if meeting is None:
-            self._asked = None
-            self.look()
+        if self._is_told:
+            self._asked, self._is_told = None, False
+        averager.give_state(self._dht.core, epoch, made, hubs, ticket)

@@ -122,7 +122,8 @@ def test_torchrun_holds_it_in_every_worker(folder):
     program = written(
         folder,
         # one write a line: both workers write into one pipe, unbuffered
-        "import os, hivemind\nprint(' '.join([os.environ['RANK'], hivemind.__version__, hivemind.DHT.__module__]) + '\\n', end='')\n",
+        "import os, hivemind\nline = ' '.join([os.environ['RANK'], hivemind.__version__, hivemind.DHT.__module__])\n"
+        "print(line + '\\n', end='')\n",
     )
     out, err = run(
         folder,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,15 @@ def test_files_of_decisions_end_at_their_limit(tmp_path, monkeypatch, caplog):
 def test_events_reach_a_machine_through_its_record():
     sources = [path for path in (RECORDS.parents[1] / "csrc").rglob("*.c") if "build" not in path.parts]
     assert {path.name for path in sources if "hv_epoch_on(" in path.read_text()} == {"epoch.c", "trace.c", "replay.c"}
+
+
+def test_options_are_read_by_the_plan_alone():
+    """Beside it a machine passes them on when it is set up, and a record names them."""
+    core = RECORDS.parents[1] / "csrc" / "core" / "epoch"
+    reads = re.compile(r"options(?:\.|->)\w+|\bo->(?:use|delay|average)_\w+")
+    readers = {path.name: reads.findall(path.read_text()) for path in core.glob("*.c")}
+    assert {name for name, found in readers.items() if found} == {"plan.c", "fields.c", "driver.c"}
+    assert readers["driver.c"] == ["options.auxiliary"]  # set, for a peer without hands
 
 
 def test_nothing_is_recorded_without_the_variable(monkeypatch):

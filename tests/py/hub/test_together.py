@@ -23,6 +23,7 @@ def test_peers_that_start_together_stay_one_swarm(row, tmp_path):
     lines, logs = run(tmp_path, **ROWS[row])
     found, whole = Verdict(lines), "\n".join(logs)
     assert len(found.common) >= 3, f"{found}\n{whole}"
-    is_slow = "it did not connect" in whole  # the hub gave a member up: this machine is too busy for epochs of a second
+    # the hub gave a member up, whose state others may wait for: this machine is too busy for epochs of a second
+    is_slow = "it did not connect" in whole or "excluding member" in whole
     assert set(found.apart) <= {1} and not found.doubts and (not found.failed_loads or is_slow), f"{found}\n{whole}"
     assert not found.alone_with_others and not found.changes, f"{found}\n{whole}"

@@ -1,24 +1,17 @@
-"""Fixtures: a server of ranks for a module of tests, and peers whose ranks are ended with the test."""
+"""A fixture: peers whose ranks are ended with the test."""
 
 import pytest
 
-from ranks import Peer, Server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = Server(tmp_path_factory.mktemp("ranks"))
-    yield made
-    made.shutdown()
+from ranks import Peer
 
 
 @pytest.fixture
-def peer(server):
+def peer(tmp_path_factory):
     """peer(devices, ...) starts a peer whose ranks run rank_programs.train(...)."""
     started = []
 
     def start(devices=2, **arguments):
-        started.append(Peer(server, devices, **arguments))
+        started.append(Peer(tmp_path_factory.mktemp("ranks"), devices, **arguments))
         return started[-1]
 
     yield start

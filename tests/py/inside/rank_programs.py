@@ -1,5 +1,7 @@
 """The program of ranks in tests: a Trainer with several devices, on data and models whose sums are exact."""
 
+import atexit
+import ctypes
 import dataclasses
 import datetime
 import functools
@@ -34,12 +36,18 @@ def say(**what):
 
 
 def digest(tensors):
-    return hashlib.sha256(b"".join(t.detach().cpu().contiguous().numpy().tobytes() for t in tensors)).hexdigest()[:16]
+    """Of the bytes, as NumPy has no bfloat16."""
+    flat = (t.detach().cpu().contiguous().view(-1).view(torch.uint8) for t in tensors)
+    return hashlib.sha256(b"".join(t.numpy().tobytes() for t in flat)).hexdigest()[:16]
 
 
 def whole_numbers(samples=SAMPLES):
     generator = torch.Generator().manual_seed(1)
     return torch.randint(-4, 5, (samples, FEATURES), generator=generator).float()
+
+
+def deny(*args):
+    raise hivemind_c.HivemindPermissionError("the invitation has ended")
 
 
 class Exact(torch.nn.Module):
@@ -69,8 +77,17 @@ class Endless(torch.utils.data.IterableDataset):
         return ((sample,) for sample in whole_numbers()[self._rank :: self._devices])
 
 
+def norm_of_all(self, x):
+    """In place of SyncBatchNorm.forward, which torch has for GPUs alone: with collectives, as there."""
+    if not self.training or not torch.distributed.is_initialized():
+        return torch.nn.BatchNorm1d.forward(self, x)
+    rank = torch.distributed.get_rank()
+    together = torch.cat(torch.distributed.nn.functional.all_gather(x))
+    return torch.nn.BatchNorm1d.forward(self, together)[rank * len(x) : (rank + 1) * len(x)]
+
+
 class Together(torch.nn.Module):
-    """Subtracts the mean of the ranks' batches, as SyncBatchNorm does, which torch has for GPUs alone."""
+    """Subtracts half the mean of the ranks' batches, which is exact."""
 
     def __init__(self, devices):
         super().__init__()
@@ -165,6 +182,8 @@ def train(
     estimates=False,
     workers=0,
     loses=False,
+    stuck_at_exit=False,
+    denied_at=None,
     validation_batch=16,
     slurm=False,
     frozen=None,
@@ -172,6 +191,8 @@ def train(
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
+    if stuck_at_exit:
+        atexit.register(ctypes.PyDLL(None).sleep, 600)  # and no other thread of Python runs
     if stopped_s is not None:
         watch.STOPPED_S = stopped_s
     if queued_s is not None:
@@ -205,18 +226,26 @@ def train(
                 maddrs=made.dht.get_visible_maddrs() if rank == 0 else None, dht=dht_of(made))  # fmt: skip
         if fail_at == [rank, len(batches)]:
             raise ValueError("this batch cannot be read")
+        if rank == 0 and len(batches) == denied_at:
+            made.optimizer._take_step = deny
+
+            def on_save_checkpoint(checkpoint):
+                time.sleep(2.0)
+                say(event="saved", at=time.time())
+
+            module.on_save_checkpoint = on_save_checkpoint
         if hang_at == [rank, len(batches)]:
             time.sleep(600)
         if [rank, len(batches)] in [list(pair) for pair in skip]:
             return None
         out = module.net(x)
-        loss = out.square().mean() if random else out.mean()
+        loss = out.square().mean() if random or norm == "sync" else out.mean()
         if noise:
             loss = loss + (module.net.line.weight * torch.randn_like(module.net.line.weight)).sum()
         return loss
 
     torch.manual_seed(seed)
-    net = Exact(norm is True, FEATURES + (rank if model_of_rank else 0), frozen)
+    net = Exact(norm in (True, "sync"), FEATURES + (rank if model_of_rank else 0), frozen)
     module = module_of(pl, net, globals()[optimizer], step)
     if slow_validation is not None:
         module.slow_validation = slow_validation
@@ -252,6 +281,10 @@ def train(
         sampler = torch.utils.data.DistributedSampler(data, devices, rank, shuffle=False)
     if norm == "together":
         net.norm = Together(devices)
+    if norm == "sync":
+        torch.nn.SyncBatchNorm.forward = norm_of_all
+        with torch.no_grad():
+            net.line.weight.copy_(whole_numbers()[:4] / 16)  # gradients reach the norm
     if loader == "endless":
         data = Endless(rank, devices)
     load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler, num_workers=workers)
@@ -284,7 +317,7 @@ def train(
         before.fit(module_of(pl, Exact(), sgd, lambda module, x, index: module.net(x).mean()), load)
         say(event="before", rank=rank, devices=before.num_devices)
     runs = trainers.trainer(made, pl, callbacks=[Until()], **given)
-    validates = slow_validation is not None or norm is True
+    validates = slow_validation is not None or norm in (True, "sync")
     validation = torch.utils.data.DataLoader(data, validation_batch) if validates else None
     try:
         runs.fit(module, load, validation, ckpt_path=resume)
@@ -296,6 +329,7 @@ def train(
             weight=net.line.weight[0].tolist(), seen=sum(batches), status=str(runs.state.status),
             states=len(runs.optimizers[0].state) if runs.optimizers else 0,
             progress=progress, rates=rates, ledger=ledger, moved=sum(moved),
+            norm=[value for t in net.norm.state_dict().values() for value in t.view(-1).tolist()],
             base=[net.base.min().item(), net.base.max().item()] if frozen else None,
             records=[{name: getattr(one, name) for name in RECORDED} for one in records],
         )  # fmt: skip
@@ -312,11 +346,6 @@ def Scaled(pl, rank, overflow):
             if overflow == [rank, len(seen)]:
                 tensor = tensor * float("inf")
             return super().pre_backward(tensor, module)
-
-        def forward_context(self):
-            import contextlib
-
-            return contextlib.nullcontext()
 
     return Plugin("16-mixed", ON, scaler=torch.amp.GradScaler(ON, init_scale=1024.0, growth_interval=1000))
 

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+import torch
 
 from hivemind_c import ProgressTracker
 from support import HERE, eventually
@@ -104,6 +105,19 @@ def test_error_of_a_rank_is_raised_on_all(busy, rank):
     assert f"PeerError: rank {rank}: ValueError: this batch cannot be read" in running.ranks[1 - rank].text
 
 
+def test_other_ranks_wait_for_the_checkpoint_of_a_denied_peer(peer, tmp_path):
+    running = peer(2, denied_at=3, trainer=dict(default_root_dir=str(tmp_path)))
+    ends_with(running, None, "the invitation has ended; a checkpoint is in", time.time() + 60)
+    assert running.ranks[1].said("end")["at"] > running.ranks[0].said("saved")["at"]
+    assert len(list(tmp_path.glob("not-admitted-*.ckpt"))) == 1
+
+
+def test_ranks_that_hang_at_their_exit_end_by_an_alarm(peer):
+    running = peer(2, fail_at=[1, 2], stuck_at_exit=True)
+    for rank in running.ranks:
+        assert rank.ended() == -signal.SIGALRM and "ValueError: this batch cannot be read" in rank.text
+
+
 def test_error_of_a_rank_ends_rank_0_in_a_round(busy):
     running = busy("in a round", fail_at=[1, 2], target=16)
     ends_with(running, None, "ValueError: this batch cannot be read", time.time() + 60)
@@ -141,18 +155,25 @@ def test_sigterm_ends_a_long_validation_at_the_same_batch(peer, tmp_path, ranks)
 
 @pytest.fixture
 def slurm(tmp_path):
-    """The environment of two tasks of a Slurm job, where scontrol writes down how it was called."""
+    """slurm(tasks): the environment of a Slurm job, where scontrol writes down how it was called."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
     (tmp_path / "bin/scontrol").chmod(0o755)
-    about = dict(JOB_ID="17", JOB_NAME="train", NTASKS="2", NTASKS_PER_NODE="2", NODEID="0", NODELIST="127.0.0.1")
-    return {**{f"SLURM_{name}": value for name, value in about.items()}, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+
+    def environment(tasks):
+        about = dict(JOB_ID="17", JOB_NAME="train", NODEID="0", NODELIST="127.0.0.1")
+        about.update(NTASKS=str(tasks), NTASKS_PER_NODE=str(tasks))
+        path = f"{tmp_path}/bin:{os.environ['PATH']}"
+        return {**{f"SLURM_{name}": value for name, value in about.items()}, "PATH": path}
+
+    return environment
 
 
 @pytest.mark.parametrize("when", [COMPUTING, dict(VALIDATING, validation_batch=1)], ids=["computing", "validating"])
-@pytest.mark.parametrize("ranks", [[0], [1], [0, 1]])
-def test_slurm_requeues_with_one_checkpoint_of_all_ranks(peer, tmp_path, slurm, ranks, when):
-    running = peer(2, environment=slurm, slurm=True, trainer=dict(default_root_dir=str(tmp_path)), **when)
+@pytest.mark.parametrize("devices, ranks", [(1, [0]), (2, [0]), (2, [1]), (2, [0, 1])])
+def test_slurm_requeues_between_two_batches_with_one_checkpoint(peer, tmp_path, slurm, devices, ranks, when):
+    about = dict(environment=slurm(devices), slurm=True, trainer=dict(default_root_dir=str(tmp_path)))
+    running = peer(devices, **about, **when)
     for rank in running.ranks:
         rank.wait_for("validating" if "slow_validation" in when else "training")
     for rank in ranks:
@@ -164,6 +185,9 @@ def test_slurm_requeues_with_one_checkpoint_of_all_ranks(peer, tmp_path, slurm, 
     running.results()
     assert (tmp_path / "called").read_text() == "requeue 17\n"
     assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["hpc_ckpt_1.ckpt", "inside-preempted.ckpt"]
+    saved = torch.load(tmp_path / "hpc_ckpt_1.ckpt", weights_only=False)
+    batches = saved["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]
+    assert batches["ready"] == batches["completed"], "no batch was under way"
 
 
 def test_one_of_three_ranks_is_named(busy):

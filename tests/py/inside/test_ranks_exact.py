@@ -131,7 +131,7 @@ def test_frozen_parameters_are_broadcast_after_a_change(peer, optimizer):
     assert 8 * WIDE <= two[1]["moved"] < 8 * WIDE + 20_000, two[1]["moved"]
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "16-true", "64-true"])
 def test_two_ranks_train_as_one_device_in_each_precision(peer, precision):
     options = dict(trainer=dict(precision=precision))
     assert_equal(alone(peer, **options), peer(2, **options).results())
@@ -140,6 +140,14 @@ def test_two_ranks_train_as_one_device_in_each_precision(peer, precision):
 def test_collectives_of_the_model_meet_at_the_same_batch(peer):
     options = dict(norm="together", passes=4)
     assert_equal(alone(peer, **options), peer(2, **options).results())
+
+
+def test_batch_norm_of_all_ranks_is_that_of_one_device(peer):
+    two = peer(2, norm="sync", trainer=dict(sync_batchnorm=True)).results()
+    assert len({(rank["parameters"], rank["buffers"]) for rank in two}) == 1
+    one = alone(peer, norm="sync")
+    for name in "norm", "weight":
+        assert two[0][name] == pytest.approx(one[name], rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

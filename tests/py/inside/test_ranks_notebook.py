@@ -11,6 +11,7 @@ from support import HERE
 PAGE = (Path(__file__).resolve().parents[3] / "docs/howto/several-gpus.md").read_text()
 PROGRAM = PAGE.split("```python\n")[1].split("```")[0]
 BEFORE = f'import hivemind_c\nhivemind_c.DHT(host_maddrs=["{HERE}"], start=True).shutdown()\n'
+FIGURES = "print('peers', trainer.strategy.num_peers, 'at', trainer.strategy.last_epoch.epoch)"
 
 
 def typed(program):
@@ -24,8 +25,10 @@ def typed(program):
 
 
 def test_notebook_forks_ranks_and_gets_the_weights_back():
-    said = typed(PROGRAM + "\nmodel = trainer.lightning_module\nprint('trained', model.layer.bias.item() != 0)")
+    trained = "\nmodel = trainer.lightning_module\nprint('trained', model.layer.bias.item() != 0)\n"
+    said = typed(PROGRAM + trained + FIGURES)
     assert "`Trainer.fit` stopped: `max_epochs=2` reached" in said and "trained True" in said, said
+    assert "rank 0 of 2: swarm epoch 8" in said and "peers 1 at 7" in said, said
     assert "Starting with 2 processes" in said
 
 

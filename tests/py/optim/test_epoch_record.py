@@ -17,7 +17,7 @@ from hivemind_c import DHT, EpochRecord, Float16Compression, HivemindError
 from hivemind_c.optim.clock_check import FIRST_S, PERIOD_S, ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_ledger import EpochLedger
-from hivemind_c.optim.epoch_notes import EpochNotes, norm_of, share_of
+from hivemind_c.optim.epoch_notes import EpochNotes, norm_of
 from hivemind_c.optim.epoch_record import NUMBERS, OCCUPATIONS, OUTCOMES, WHY_LENGTH, WHY_MAX, codec_of
 from optim_support import Peer, backward, make, meet, network, settle, together, train_together
 from support import HERE, eventually
@@ -107,9 +107,9 @@ def test_clock_counts_each_moment_once():
 class Round:
     """A StepControl that is over."""
 
-    def __init__(self, begun, matching, reducing, moved=1000, part=0.5, share=1.0, client=False):
+    def __init__(self, begun, matching, reducing, moved=1000, part=0.5, client=False):
         self.begun = begun
-        members = (("me", True, client, False, b"", share), ("other", False, False, False, b"", 1.0))
+        members = (("me", True, client, False, b"", 1.0), ("other", False, False, False, b"", 1.0))
         self.figures = (members, 4, 4, moved, matching, 0.5, reducing, 1, part, 7)
 
     def details(self, timeout):
@@ -140,7 +140,6 @@ def test_part_of_a_client_is_not_known():
     notes = EpochNotes()
     notes.add_rounds([Round(100, 0, 0, part=0.0, client=True)], EpochClock(), 0.0)
     assert notes.part is None
-    assert share_of([Round(0, 0, 0, share=0.25), Round(0, 0, 0)]) == 0.25 and share_of([]) == 1.0
 
 
 def test_losses_that_are_no_numbers_count_for_nothing():

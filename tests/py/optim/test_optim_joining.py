@@ -113,8 +113,9 @@ def test_joiner_between_local_averages_takes_the_swarms_epoch(peer, caplog):
         late.batch()
         assert late.optimizer.local_epoch == 8 == late.optimizer.state_averager.scheduler.last_epoch
         assert torch.equal(flat(late.model), torch.cat([t.flatten() for t in averages_of(old[0])]))
-        train_until([*old, late], lambda: any(record.outcome == "averaged" for record in records))
-    assert [(r.epoch, r.members) for r in records if r.outcome == "averaged"][0] == (11, 3)
+        averaged = lambda: [(r.epoch % 6, r.members) for r in records if r.outcome == "averaged"]  # noqa: E731
+        train_until([*old, late], lambda: (5, 3) in averaged())  # in epoch 11, or a later one on a busy machine
+    assert {epoch for epoch, _ in averaged()} == {5}
     assert not any("peers claim" in line for line in caplog.messages)
 
 

@@ -42,7 +42,8 @@ def test_samples_of_a_failed_round_are_counted_then_lost(swarm):
     kept, lost = reporter.samples_kept, reporter.samples_lost
     assert kept > 0
     until_equal(peers)
-    assert reporter.samples_kept == 0 and reporter.samples_lost >= lost + kept
+    # where the training of this test stops, one may be left in a group of its own: it keeps that step's samples
+    train_until(peers, lambda: not reporter.samples_kept and reporter.samples_lost >= lost + kept)
     for peer in peers:
         assert accounted(peer) == produced(peer)
 

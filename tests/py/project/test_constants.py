@@ -126,6 +126,62 @@ def test_pages_of_the_protocol_have_tables_of_constants():
     assert {"matchmaking", "state", "progress", "gpu"} <= {page.stem for page in PAGES}
 
 
+#: {page: [words around a number that is a constant, with {} for it; its file and name]}
+SAID = {
+    "explanation/coming-and-going.md": [
+        ("at most once they wait {} s", "roster.h:HV_ROSTER_COMES_MS"),
+        (
+            "its stream closes | its stream closes | its stream closes | {} s of silence",
+            "match_inner.h:MATCH_SILENCE_MS",
+        ),
+        ("everybody with that key | at once | at once (Depart, key) | at once | {} s |", "roster.c:DECLARED_MS"),
+        ("(Depart, run) | at once | {} s, a record 30 s |", "zones.c:STALE_US"),
+        ("has the feature bit, up to {}.", "presence.h:HV_PRESENCE_HUBS"),
+        ("If it had lasted for less than {} s", "presence.c:STEADY_US"),
+        ("waits between {} s and 30 s first", "pauses.c:FIRST_PAUSE_MS"),
+        ("waits between 0.5 s and {} s first", "pauses.c:LONGEST_PAUSE_MS"),
+        ("It keeps {} streams", "presence.h:HV_PRESENCE_GUESTS"),
+        ("of which untrusted peers have {}, and", "presence.h:HV_PRESENCE_STRANGERS"),
+        ("those of one public network {}.", "presence.h:HV_PRESENCE_NEIGHBOURS"),
+        ("If a stream ends, the node waits for {} s.", "presence.h:HV_PRESENCE_PATIENCE_US"),
+        ("A report names at most {} peers", "msg.h:HV_ENDED_MAX"),
+        ("and the next one follows after {} s", "presence.h:HV_PRESENCE_REPORT_US"),
+        ("and wait for the peer for {} s at the beginning", "epoch.h:HV_EPOCH_CHASE_US"),
+    ],
+    "explanation/security-model.md": [("counts** in the swarm's progress for {} seconds", "zones.c:STALE_US")],
+    "howto/choose-settings.md": [("in that epoch, and {} s in the next one", "roster.c:CATCH_UP_MS")],
+    "howto/migrate-from-hivemind.md": [
+        ("The same, up to {} bytes, but None", "msg.h:HV_RECORD_KEY_MAX"),
+        ("{} bytes for a record when packed", "msg.h:HV_RECORD_VALUE_MAX"),
+    ],
+    "howto/monitor.md": [
+        ("In large swarms, {} peers a second publish theirs.", "news.py:PEERS_A_SECOND"),
+        ("news is no longer valid: {} s, or three times", "reporter.py:LIVES_S"),
+        ("and it is tried again after {} s", "checkpoints.py:RETRY_S"),
+    ],
+    "howto/troubleshoot.md": [
+        ("The first warning comes after {} s at the earliest.", "epoch_judge.py:LEAST_S"),
+        ("the epochs of the latest {} s are judged together", "epoch_judge.py:LEAST_S"),
+        ("the median of the others' clocks is more than {} s away", "troubles.py:CLOCK_APART_S"),
+        ("averaging took more than {} s and a third", "epoch_judge.py:THIN_S"),
+    ],
+    "reference/dht.md": [("{} bytes packed, 64 levels", "msg.h:HV_RECORD_VALUE_MAX")],
+}
+
+
+@pytest.mark.parametrize("page, words, name", [(page, *one) for page, some in SAID.items() for one in some])
+def test_number_in_a_sentence_is_the_constant(page, words, name, code):
+    before, after = map(re.escape, words.split("{}"))
+    (said,) = re.findall(rf"{before}(\d[\d,.]*\d|\d){after}", (ROOT / "docs" / page).read_text())
+    file, name = name.split(":")
+    values = [
+        code.evaluate(given, path) for path, given in code.places[name].items() if path.rpartition("/")[2] == file
+    ]
+    assert len(values) == 1, values
+    unit = next((unit for end, unit in ENDS.items() if name.endswith(end)), 1)
+    assert math.isclose(values[0] * unit, float(said.replace(",", ""))), (said, values)
+
+
 SMALL = {
     "csrc/core/a/a.h": "#define HV_A_MAX (1u << 20) /* bytes */\n#define HV_A_HALF (HV_A_MAX / 2)\n",
     "csrc/core/a/a.c": "enum {\n  WAIT_MS = 1500, /* WAIT_MS = 3 */\n  LEAST_US = UINT64_C(500),\n};",

@@ -286,7 +286,13 @@ def run_private_swarm(shell):
     assert ended(shell(listed)).endswith(", denied\n")
     assert ended(shell(as_printed(allow))).splitlines() == as_shown(allow)
     assert "answers within" in ended(shell(as_printed(doctor)), (0, 1))
+    tried = "import hivemind_c, logging, time\nlogging.basicConfig(level=20)\nwith hivemind_c.Node(invite='lab-3.invite', client_mode=True):\n    print(1, flush=True), time.sleep(250)"
+    with_file = shell(f"sh -c {shlex.quote(f'echo {line} > lab-3.invite; chmod 600 lab-3.invite; exec python -c {shlex.quote(tried)}')}")
+    assert with_file.stdout.readline() == "1\n"
     renewed, again = ended(shell(renew)).splitlines()
+    ended(shell(f"sh -c 'echo {renewed} > lab-3.invite'"))
+    while "the invitation of this peer is renewed: it ends " not in (logged := with_file.stderr.readline()):
+        assert logged
     assert renewed != line and again.startswith(f"# {number} lab-3 ends ") and again != note
     line = renewed
     assert "answers within" in ended(shell(as_printed(doctor)), (0, 1))

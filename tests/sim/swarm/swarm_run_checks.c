@@ -310,7 +310,7 @@ static void checks_loads(room *r, size_t i, uint64_t now) {
   uint64_t least = e->wanted > e->told ? e->wanted : e->told, took = now - s->could_us;
   int is_aside = e->state == HV_EPOCH_COMING || e->state == HV_EPOCH_LOADING || e->state == HV_EPOCH_RESTING;
   if (is_faulty(r) || !is_aside || !hv_epoch_driver_figures(s->program.driver)->n_peers ||
-      !is_on_offer(r, i, hv_epoch_state_epoch(&e->config.options, least))) {
+      !is_on_offer(r, i, hv_epoch_state_epoch(&e->traits, least))) {
     s->could_us = now;
     return;
   }

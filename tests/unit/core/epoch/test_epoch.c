@@ -600,7 +600,7 @@ static void late_outcome_that_came_during_a_local_step_is_taken(void **unused) {
   scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
   s->e.late = HV_EPOCH_LATE_WORKS;
-  s->e.end.plan = hv_epoch_plan_end(&options, 1, 0);
+  s->e.end.plan = *hv_epoch_plan_end(&s->e.traits, 1, 0);
   epoch_is_over(s);
   batch(s);
   assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_LOCAL_STEP);

@@ -87,6 +87,67 @@ static void client_makes_its_copy_again_for_a_hub(void **unused) {
   }
 }
 
+/* Rule 15: the state goes to the hubs of the group that lacks it, or to the hub that asks, once it is there; each gift is one. */
+static void copy_is_given_where_it_is_expected_or_asked_for(void **unused) {
+  (void)unused;
+  for (int hubs = 0; hubs <= 1; hubs++)
+    for (int asks = 0; asks <= 1; asks++) {
+      scene *s = waits_for_a_group((hv_epoch_options){.average_state_every = 3}, HV_EPOCH_NOW);
+      s->e.config.reachable = 0;
+      if (asks)
+        on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 1, .ok = 1});
+      hv_lineage_member group[] = {
+          member(1, s->e.lineage->mark), member(3, mark_of('z')), {.peer = fake_peer(2), .is_auxiliary = 1}};
+      group[0].is_client = group[1].is_client = 1;
+      group[0].word.rank = 9;
+      group[1].word.rank = 1;
+      group[2].is_client = !hubs;
+      round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, group, 3);
+      assert_int_equal(has(s, HV_EPOCH_EXPECT) != NULL, hubs);
+      acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+      acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+      acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+      assert_int_equal(has(s, HV_EPOCH_GIVE) != NULL, hubs || asks);
+      if (hubs || asks)
+        assert_true(has(s, HV_EPOCH_GIVE)->epoch == 1 && has(s, HV_EPOCH_GIVE)->ask == !hubs);
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = 1}); /* a joiner, which no hub speaks for */
+      s->now_us += SECOND;
+      epoch_begins(s);
+      batch(s);
+      acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+      assert_null(has(s, HV_EPOCH_GIVE));
+    }
+}
+
+/* A word is of a replica that has a mark, for those who average gradients. */
+static void word_is_given_where_it_is_judged(void **unused) {
+  (void)unused;
+  const struct {
+    hv_epoch_options options;
+    int of_gradients;
+  } rows[] = {{{.average_state_every = 3}, 1},
+              {{.average_state_every = 3, .auxiliary = 1}, 0},
+              {{.average_state_every = 3, .use_local_updates = 1}, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    scene *s = new_scene(&rows[i].options, HV_EPOCH_ALONE_TRAINS);
+    assert_int_equal(hv_epoch_has_word(&s->e, HV_EPOCH_GRADIENTS), rows[i].of_gradients);
+    assert_false(hv_epoch_has_word(&s->e, HV_EPOCH_REPLICA_STATE));
+  }
+}
+
+/* A hub says how long groups form, and who looks for less than a question takes finds nobody. */
+static void search_lasts_long_enough_to_ask_others(void **unused) {
+  (void)unused;
+  for (uint64_t given = 0; given <= 2 * SECOND; given += 2 * SECOND) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+    s->e.config.matchmaking_us = given;
+    gathers(s);
+    epoch_is_over(s);
+    batch(s);
+    assert_int_equal(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS)->wait_us, given ? given : HV_EPOCH_LEAST_US);
+  }
+}
+
 /* Rule 15: trainers that average later have counted the epoch, and are still in its round. */
 static void hub_goes_to_the_round_of_an_epoch_that_was_counted(void **unused) {
   (void)unused;
@@ -184,6 +245,9 @@ int main(void) {
       cmocka_unit_test(hub_stays_in_the_epoch_that_nobody_ended),
       cmocka_unit_test(hub_follows_the_others_back_from_an_epoch_that_nobody_has),
       cmocka_unit_test(client_makes_its_copy_again_for_a_hub),
+      cmocka_unit_test(copy_is_given_where_it_is_expected_or_asked_for),
+      cmocka_unit_test(word_is_given_where_it_is_judged),
+      cmocka_unit_test(search_lasts_long_enough_to_ask_others),
       cmocka_unit_test(hub_goes_to_the_round_of_an_epoch_that_was_counted),
       cmocka_unit_test(hub_leaves_a_group_of_one_trainer),
       cmocka_unit_test(hub_gives_up_a_search_that_the_others_are_past),

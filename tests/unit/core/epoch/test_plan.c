@@ -36,7 +36,8 @@ static void assert_plan(hv_epoch_plan plan, const char *now, const char *late) {
 static void assert_end(hv_epoch_options options, const char *now, const char *late) {
   options.average_state_every = 2;
   assert_int_equal(hv_epoch_options_check(&options, NULL), HV_OK);
-  assert_plan(hv_epoch_plan_end(&options, 4, 0), now, late);
+  hv_epoch_traits traits = hv_epoch_traits_of(&options);
+  assert_plan(*hv_epoch_plan_end(&traits, 4, 0), now, late);
 }
 
 static void each_option_has_its_plan(void **unused) {
@@ -57,15 +58,15 @@ static void each_option_has_its_plan(void **unused) {
 static void batch_is_summed_or_stepped(void **unused) {
   (void)unused;
   hv_epoch_options o = {.average_state_every = 1};
-  assert_plan(hv_epoch_plan_batch(&o), "SUM", "");
+  assert_plan(hv_epoch_traits_of(&o).batch, "SUM", "");
   o.auxiliary = 1;
-  assert_plan(hv_epoch_plan_batch(&o), "", "");
+  assert_plan(hv_epoch_traits_of(&o).batch, "", "");
   o = (hv_epoch_options){.average_state_every = 1, .use_local_updates = 1};
-  assert_plan(hv_epoch_plan_batch(&o), "LOCAL_STEP", "");
+  assert_plan(hv_epoch_traits_of(&o).batch, "LOCAL_STEP", "");
   o.offload = 1;
-  assert_plan(hv_epoch_plan_batch(&o), "LOCAL_STEP APPLY", "");
+  assert_plan(hv_epoch_traits_of(&o).batch, "LOCAL_STEP APPLY", "");
   o.delay_optimizer_step = 1;
-  assert_plan(hv_epoch_plan_batch(&o), "", "LOCAL_STEP APPLY");
+  assert_plan(hv_epoch_traits_of(&o).batch, "", "LOCAL_STEP APPLY");
 }
 
 static void assert_refused(hv_epoch_options options, const char *word) {
@@ -81,6 +82,9 @@ static void contradicting_options_are_refused(void **unused) {
   assert_refused((hv_epoch_options){.average_state_every = 1, .delay_grad_averaging = 1}, "needs delay_optimizer_step=True");
   assert_refused((hv_epoch_options){.average_state_every = 1, .delay_optimizer_step = 1}, "offload_optimizer=True");
   assert_refused((hv_epoch_options){0}, "1 or more");
+  hv_epoch_options follows = {.average_state_every = 1, .delay_grad_averaging = 1, .auxiliary = 1}; /* it has no step */
+  assert_int_equal(hv_epoch_options_check(&follows, NULL), HV_OK);
+  assert_int_equal(hv_epoch_traits_of(&follows).lead, 1);
 }
 
 /* The place of an action in the order in which an epoch's end does them. */
@@ -108,7 +112,7 @@ static void assert_sound(const hv_epoch_options *o, const hv_epoch_plan *plan, u
   }
   assert_true(last_place(plan->now, plan->n_now, HV_EPOCH_COUNT));
   assert_true(!plan->n_late || plan->late[plan->n_late - 1] == HV_EPOCH_APPLY);
-  assert_true(!plan->n_late || hv_epoch_steps_late(o));
+  assert_true(!plan->n_late || o->delay_optimizer_step || o->delay_state_averaging);
   assert_int_equal(counts[HV_EPOCH_STEP], !o->auxiliary && !o->use_local_updates);
   assert_int_equal(counts[HV_EPOCH_AVERAGE_GRADIENTS], !alone && !o->use_local_updates);
   assert_int_equal(counts[HV_EPOCH_AVERAGE_STATE], !alone && next_epoch % o->average_state_every == 0);
@@ -127,8 +131,8 @@ static void plans_of_all_options_are_sound(void **unused) {
       n++;
       for (uint64_t epoch = 1; epoch <= 10; epoch++)
         for (int alone = 0; alone < 2; alone++) {
-          hv_epoch_plan plan = hv_epoch_plan_end(&o, epoch, alone);
-          assert_sound(&o, &plan, epoch, alone);
+          hv_epoch_traits traits = hv_epoch_traits_of(&o);
+          assert_sound(&o, hv_epoch_plan_end(&traits, epoch, alone), epoch, alone);
         }
     }
   assert_true(n > 30);
@@ -137,11 +141,15 @@ static void plans_of_all_options_are_sound(void **unused) {
 static void state_epoch_is_that_of_the_last_averaging(void **unused) {
   (void)unused;
   hv_epoch_options o = {.average_state_every = 5};
-  assert_int_equal(hv_epoch_state_epoch(&o, 13), 13);
+  hv_epoch_traits of_sums = hv_epoch_traits_of(&o);
+  assert_int_equal(hv_epoch_state_epoch(&of_sums, 13), 13);
   o.use_local_updates = 1;
-  assert_int_equal(hv_epoch_state_epoch(&o, 13), 10);
-  assert_int_equal(hv_epoch_state_epoch(&o, 15), 15);
-  assert_true(hv_epoch_averages_state_at(&o, 15) && !hv_epoch_averages_state_at(&o, 14));
+  hv_epoch_traits traits = hv_epoch_traits_of(&o);
+  assert_int_equal(hv_epoch_state_epoch(&traits, 13), 10);
+  assert_int_equal(hv_epoch_state_epoch(&traits, 15), 15);
+  assert_true(hv_epoch_averages_state_at(&traits, 15) && !hv_epoch_averages_state_at(&traits, 14));
+  assert_int_equal(hv_epoch_state_number(&traits, 14), 2);
+  assert_int_equal(hv_epoch_state_number(&traits, 15), 3);
 }
 
 int main(void) {

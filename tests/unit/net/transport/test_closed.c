@@ -1,5 +1,5 @@
 /* Real nodes of a closed swarm over TLS: a stranger gets no further than the handshake, a member is judged at its calls and again
- * when its membership ends, and a member says nothing to a stranger. */
+ * when its membership ends, a renewed invitation counts without a restart, and a member says nothing to a stranger. */
 #include "lib/check.h"
 #include "lib/h2.h"
 #include "lib/real.h"
@@ -8,6 +8,7 @@
 #include "net/clock.h"
 #include "net/invitation.h"
 #include "net/transport/trust.h"
+#include "net/transport/world.h"
 
 #include <openssl/err.h>
 #include <openssl/sslerr.h>
@@ -231,6 +232,95 @@ static void invitation_ends_on_an_open_connection(void **unused) {
   swarm_end(&s);
 }
 
+/* The guest's invitation with an end in two hours. */
+static void renewed_make(const swarm *s, hv_credentials *out) {
+  char invite[HV_INVITE_TEXT_MAX];
+  hv_invitation invitation;
+  assert_int_equal(
+      hv_invite_make((hv_mem *)&s->mem, s->key, guest_seed, hv_clock_unix_s() + 7200, "lab-3", invite, &invitation, NULL), HV_OK);
+  assert_int_equal(hv_credentials_read((hv_mem *)&s->mem, NULL, invite, out, NULL), HV_OK);
+}
+
+static void renew(real_node *node, void *credentials) {
+  assert_int_equal(hv_loop_renew(node->loop, credentials), HV_OK);
+}
+
+static void wait_until(int64_t unix_s) {
+  while (hv_clock_unix_s() < unix_s)
+    usleep(100000);
+}
+
+static void renewed_guest_calls_and_is_called_after_its_end(void **unused) {
+  swarm s;
+  hv_credentials renewed;
+  real_node holder, guest;
+  (void)unused;
+  swarm_make(&s, 4);
+  start(&holder, 10, &s.holder);
+  start(&guest, 11, &s.guest);
+  opening from_guest = {.to = holder.target};
+  real_do(&guest, open_stream, &from_guest);
+  assert_true(real_wait_for(&holder, HV_EVENT_STREAM_OPENED, 1, PATIENCE_MS));
+  assert_int_equal(real_echo(&guest, &holder.target, "x", PATIENCE_MS), HV_OK);
+  assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
+  renewed_make(&s, &renewed);
+  real_do(&guest, renew, &renewed);
+  assert_int_equal(real_count(&guest, HV_EVENT_STREAM_CLOSED), 0);                        /* it stays where it is */
+  assert_true(real_wait_for(&holder, HV_EVENT_STREAM_CLOSED, 1, 4000 + PATIENCE_MS / 2)); /* until that connection's end */
+  wait_until(s.invitation.end_s + HV_ADMISSION_GRACE_S + 2);
+  assert_int_equal(real_echo(&guest, &holder.target, "x", PATIENCE_MS), HV_OK);
+  assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
+  opening again = {.to = holder.target};
+  real_do(&guest, open_stream, &again);
+  assert_true(real_wait_for(&holder, HV_EVENT_STREAM_OPENED, 2, PATIENCE_MS));
+  real_stop(&guest);
+  real_stop(&holder);
+  hv_credentials_fini(&renewed);
+  swarm_end(&s);
+}
+
+static void holder_cannot_renew(void **unused) {
+  swarm s;
+  real_node holder;
+  (void)unused;
+  swarm_make(&s, 7200);
+  start(&holder, 10, &s.holder);
+  assert_int_equal(hv_loop_renew(holder.loop, &s.holder), HV_UNSUPPORTED);
+  real_stop(&holder);
+  swarm_end(&s);
+}
+
+static void count_links(real_node *node, void *count) {
+  *(size_t *)count = node->loop->n_links;
+}
+
+/* In the hour of grace a peer is called over a new connection, because it may have renewed its invitation. */
+static void connection_is_made_anew_when_an_invitation_ends(void **unused) {
+  swarm s;
+  real_node holder, guest;
+  size_t links;
+  (void)unused;
+  swarm_make(&s, HV_ADMISSION_GRACE_S + 3);
+  start(&holder, 10, &s.holder);
+  start(&guest, 11, &s.guest);
+  opening from_holder = {.to = guest.target};
+  real_do(&holder, open_stream, &from_holder);
+  assert_true(real_wait_for(&guest, HV_EVENT_STREAM_OPENED, 1, PATIENCE_MS));
+  assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
+  for (int i = 0; i < 2; i++) {
+    real_do(&holder, count_links, &links);
+    assert_int_equal(links, 1 + i);
+    wait_until(s.invitation.end_s + 3 + i);
+    assert_int_equal(real_echo(&holder, &guest.target, "x", PATIENCE_MS), HV_OK);
+  }
+  real_do(&holder, count_links, &links);
+  assert_int_equal(links, 2); /* once, and the stream goes on */
+  assert_int_equal(real_count(&guest, HV_EVENT_STREAM_CLOSED), 0);
+  real_stop(&guest);
+  real_stop(&holder);
+  swarm_end(&s);
+}
+
 static void deny(real_node *node, void *list) {
   assert_int_equal(node->env->deny(node->env, *(hv_span *)list), HV_OK);
 }
@@ -279,6 +369,9 @@ int main(void) {
       cmocka_unit_test(ended_and_denied_callers_pass_the_handshake),
       cmocka_unit_test(older_tls_gets_an_alert),
       cmocka_unit_test(invitation_ends_on_an_open_connection),
+      cmocka_unit_test(renewed_guest_calls_and_is_called_after_its_end),
+      cmocka_unit_test(holder_cannot_renew),
+      cmocka_unit_test(connection_is_made_anew_when_an_invitation_ends),
       cmocka_unit_test(denied_peer_loses_its_streams_and_calls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,71 @@
+/* The facts of rounds (contract in facts.h). */
+#include "core/epoch/facts.h"
+#include "core/epoch/word.h"
+
+/* A hub is no company: what it gives back is this peer's own. A search that was given up ends as one to which nobody came. */
+static hv_epoch_outcome outcome_of(const hv_epoch_round *round, size_t n_trainers, uint64_t stamp) {
+  if (round->status == HV_OK && n_trainers < 2)
+    return HV_EPOCH_NOBODY;
+  if (round->status == HV_OK)
+    return stamp ? HV_EPOCH_CONFIRMED : HV_EPOCH_PARTED;
+  if (round->status == HV_EXISTS)
+    return HV_EPOCH_LEFT_OUT;
+  int is_over = round->status == HV_TIMEOUT || (round->status == HV_CANCELLED && round->is_given_up);
+  return is_over && !round->has_group ? HV_EPOCH_NOBODY : HV_EPOCH_FAILED;
+}
+
+static void counts_shares(const hv_average_outcome *part, hv_epoch_facts *f) {
+  for (size_t i = 0; i < part->n_members; i++) {
+    const hv_average_member *m = &part->members[i];
+    if (m->auxiliary)
+      continue;
+    f->n_lost += m->share < 1;
+    f->is_whole &= m->share <= 0 || m->share >= 1;
+    if (m->me && m->share < f->share)
+      f->share = m->share;
+  }
+}
+
+hv_epoch_facts hv_epoch_facts_of(const hv_epoch_round *round, hv_lineage_member *members) {
+  hv_epoch_facts f = {.is_whole = 1, .share = 1};
+  const hv_average_outcome *group = round->n_parts ? &round->parts[0] : NULL;
+  for (; group && f.n_members < group->n_members && f.n_members < HV_EPOCH_MEMBERS; f.n_members++) {
+    const hv_average_member *m = &group->members[f.n_members];
+    hv_lineage_member *to = &members[f.n_members];
+    *to = (hv_lineage_member){.peer = m->id, .is_client = m->client, .is_auxiliary = m->auxiliary};
+    to->has_word = (uint8_t)hv_word_read(m->gather, &to->word);
+    f.n_trainers += !m->auxiliary;
+  }
+  for (size_t i = 0; i < round->n_parts; i++) {
+    counts_shares(&round->parts[i], &f);
+    f.stamp = i && !f.stamp ? 0 : round->parts[i].stamp ? round->parts[0].stamp : 0;
+  }
+  if (round->status != HV_OK || !round->has_replica)
+    f.n_lost = 0;
+  f.outcome = outcome_of(round, f.n_trainers, f.stamp);
+  return f;
+}
+
+hv_epoch_event hv_epoch_round_event(const hv_epoch_round *round, const hv_epoch_facts *f, const hv_lineage_member *members) {
+  int is_alone = round->status == HV_OK && !f->stamp; /* its averages are its own values */
+  return (hv_epoch_event){.kind = HV_EPOCH_ROUND,
+                          .which = round->which,
+                          .outcome = f->outcome,
+                          .stamp = f->stamp,
+                          .share = f->share,
+                          .members = members,
+                          .n_members = f->n_members,
+                          .n_lost = f->n_lost,
+                          .ok = is_alone                 ? 1
+                                : round->status == HV_OK ? f->is_whole && round->alike
+                                                         : round->alike};
+}
+
+hv_epoch_gift hv_epoch_gift_of(hv_env *env, uint64_t epoch, const hv_lineage_member *members, size_t n) {
+  hv_epoch_gift gift = {.n = 0};
+  for (size_t i = 0; i < n && gift.n < HV_GIFT_HUBS; i++)
+    if (members[i].is_auxiliary && !members[i].is_client)
+      gift.hubs[gift.n++] = members[i].peer;
+  hv_lineage_ticket(env, epoch, members, n, gift.ticket);
+  return gift;
+}
