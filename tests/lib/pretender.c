@@ -448,7 +448,7 @@ static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, ui
   unsigned long long epoch = e->end.epoch;
   if (!e->end.stepped || e->end.averaged)
     return;
-  p->stepped_alone++;
+  p->stepped_alone += e->end.nobody || e->end.alone;
   if (e->lineage->is_kept && hv_mark_equal(&e->lineage->mark, mark))
     fails(p, "n%zu has stepped by itself in epoch %llu under the old mark", p->index, epoch);
   if (e->ledger->kept != kept + samples)

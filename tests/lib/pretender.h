@@ -124,7 +124,7 @@ typedef struct pretender {
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
   uint64_t taken[2];                           /* hash and epoch of the latest state that it adopted; zeros: none */
   uint64_t lied_of[PRETENDER_LIES], n_lied_of; /* hashes of the states that it offered and that were lies, the latest ones */
-  uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
+  uint64_t met, stepped_alone;                 /* averages of gradients with others; steps to which nobody came */
   uint64_t own_step;                           /* 1 + the epoch for which it told of a step by itself */
   pretender_ending ending;
   hv_mark offered; /* of the state on offer */

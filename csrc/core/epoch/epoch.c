@@ -223,13 +223,25 @@ static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
   return 1;
 }
 
+/* The epoch will end within this peer's next batch: else the others would seek a group of it while it computes. */
+static int ends_within_batch(const hv_epoch *self, const hv_progress_figures *f) {
+  return f->standing == HV_PROGRESS_IN_STEP && self->speed > 0 && (double)f->eta_us * 1e-6 * self->speed <= (double)self->step;
+}
+
 /* Rule 5. Not long before the end, and while somebody loads this epoch's state only just before it: a group would form without. */
 int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
-  return f->eta_us <= HV_EPOCH_AHEAD_US || (!f->n_coming && 2 * f->samples >= (double)self->config.target);
+  return f->eta_us <= HV_EPOCH_AHEAD_US || ends_within_batch(self, f) ||
+         (!f->n_coming && 2 * f->samples >= (double)self->config.target);
+}
+
+/* Rule 4: a peer that begins the run is one of those who may. */
+int epoch_may_be_alone(const hv_epoch *self) {
+  const hv_epoch_config *c = &self->config;
+  return c->company == HV_EPOCH_ALONE_TRAINS || (c->begins_run && self->alone_since_us == HV_EPOCH_NONE);
 }
 
 /* Rule 4: whether an epoch may end though nobody else is counted. */
-static int has_company(hv_epoch *self, const epoch_event *e) {
+int epoch_has_company(hv_epoch *self, const epoch_event *e) {
   const hv_epoch_config *c = &self->config;
   if (e->figures->n_peers > 1) {
     if (self->told_alone)
@@ -238,7 +250,7 @@ static int has_company(hv_epoch *self, const epoch_event *e) {
     self->alone_since_us = HV_EPOCH_NONE;
     return 1;
   }
-  if (c->company == HV_EPOCH_ALONE_TRAINS || (c->begins_run && self->alone_since_us == HV_EPOCH_NONE))
+  if (epoch_may_be_alone(self))
     return 1;
   if (self->alone_since_us == HV_EPOCH_NONE)
     self->alone_since_us = e->now_us;
@@ -292,7 +304,8 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   }
   if (f->standing == HV_PROGRESS_BEHIND && catches_up_counting(self, e))
     return;
-  int ready = f->ready && f->standing != HV_PROGRESS_BEHIND, near = f->match && f->standing != HV_PROGRESS_BEHIND;
+  int ready = f->ready && f->standing != HV_PROGRESS_BEHIND;
+  int near = (f->match && f->standing != HV_PROGRESS_BEHIND) || ends_within_batch(self, f);
   if ((ready || near || self->hold.since_us != HV_EPOCH_NONE) && is_held(self, e)) {
     self->hold.is_due |= ready;
     ready = near = 0;
@@ -300,7 +313,7 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     ready = f->standing != HV_PROGRESS_BEHIND;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
-  if (ready && has_company(self, e))
+  if (ready && epoch_has_company(self, e))
     epoch_begins_end(self, e);
   else if (self->state == HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_GATHERING);

@@ -231,7 +231,10 @@ typedef struct hv_epoch_run {
   int alone, averaged, stepped, state_averaged, nobody, meets_another, taken;
   int lost_some;      /* a member has gone in the round of gradients */
   uint64_t lonely_us; /* since when nobody else is counted while it seeks; 0: somebody is */
+  uint64_t begun_us;  /* when it began */
   uint64_t sought_us; /* when the search for a group of gradients was last waited for */
+  uint64_t again_us;  /* when the next search for a group of gradients begins, in again_lane; 0: none is to */
+  hv_epoch_lane again_lane;
   uint64_t missed_us; /* since when the others are past the round for which a peer without a replica waits; 0: they are not */
 } hv_epoch_run;
 

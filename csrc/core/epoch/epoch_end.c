@@ -64,7 +64,7 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   *r = (hv_epoch_run){.epoch = self->told, .alone = e->figures->n_peers <= 1};
   r->plan = *hv_epoch_plan_end(&self->traits, self->told + 1, r->alone);
-  r->sought_us = e->now_us;
+  r->begun_us = r->sought_us = e->now_us;
   if (r->alone)
     epoch_cancel(self);
   r->samples = self->ledger->sums;
@@ -300,13 +300,18 @@ static void judges(hv_epoch *self, const epoch_event *e) {
 
 /* A step by itself would be of a replica that nobody can load, while another that can be dialled is in this epoch: it will come.
  * Not after a search that ended at once, as the next one would. */
-static int waits_for_the_open(hv_epoch *self, const epoch_event *e) {
+static int waits_for_the_open(const hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  int lasted = e->now_us >= self->end.sought_us + HV_EPOCH_AGAIN_US;
-  self->end.sought_us = e->now_us;
-  return lasted && !self->config.reachable && self->told == self->end.epoch && f->epoch == self->end.epoch &&
-         f->n_peers > f->n_clients;
+  return e->now_us >= self->end.sought_us + HV_EPOCH_AGAIN_US && !self->config.reachable && self->told == self->end.epoch &&
+         f->epoch == self->end.epoch && f->n_peers > f->n_clients && e->now_us < self->end.begun_us + self->config.averaging_us;
 }
+
+/* Rule 7: no step by itself yet. */
+static int has_to_seek_again(const hv_epoch *self, const epoch_event *e) {
+  return self->traits.sums && (!epoch_may_be_alone(self) || waits_for_the_open(self, e));
+}
+
+static void seeks_again(hv_epoch *self, const epoch_event *e);
 
 /* Rule 7, a table on the page. */
 static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
@@ -323,8 +328,11 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     is_left_out(self, lane, e);
     return;
   }
-  if (outcome == HV_EPOCH_NOBODY && waits_for_the_open(self, e)) {
-    epoch_begins_round(self, lane, HV_EPOCH_GRADIENTS);
+  if (outcome == HV_EPOCH_NOBODY && has_to_seek_again(self, e)) {
+    r->rounding[lane] = 1 + HV_EPOCH_GRADIENTS;
+    r->again_us = r->sought_us + HV_EPOCH_AGAIN_US; /* this search may have ended at once */
+    r->again_lane = lane;
+    seeks_again(self, e);
     return;
   }
   r->nobody = outcome == HV_EPOCH_NOBODY;
@@ -375,6 +383,29 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
   }
 }
 
+static void seeks_again(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_run *r = &self->end;
+  hv_epoch_lane lane = r->again_lane;
+  if (!r->again_us || e->now_us < r->again_us)
+    return;
+  r->again_us = 0;
+  r->rounding[lane] = 0;
+  if (e->figures->n_peers <= 1 && !epoch_has_company(self, e)) { /* which it waits for */
+    r->rounding[lane] = 1 + HV_EPOCH_GRADIENTS;
+    r->again_us = e->now_us + HV_EPOCH_AGAIN_US;
+  } else if (e->figures->epoch > r->epoch + self->traits.lead) {
+    is_left_out(self, lane, e);
+  } else if (e->figures->n_peers > 1) {
+    r->sought_us = e->now_us;
+    epoch_begins_round(self, lane, HV_EPOCH_GRADIENTS);
+  } else {
+    epoch_event nobody = *e;
+    nobody.outcome = HV_EPOCH_NOBODY;
+    nobody.n_members = 0;
+    gradients_are_over(self, lane, &nobody);
+  }
+}
+
 /* Rule 19: a peer that stood still in a round would wait long for others that have ended it. */
 static void leaves_passed(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
@@ -385,6 +416,8 @@ static void leaves_passed(hv_epoch *self, const epoch_event *e) {
 uint64_t epoch_end_due_us(const hv_epoch *self) {
   const hv_epoch_run *r = &self->end;
   uint64_t due_us = HV_EPOCH_NONE;
+  if (r->again_us)
+    due_us = epoch_sooner(self, due_us, r->again_us);
   if (r->lonely_us)
     due_us = epoch_sooner(self, due_us, r->lonely_us + HV_EPOCH_CHASE_US);
   if (r->missed_us)
@@ -417,6 +450,7 @@ void epoch_end_leaves_rounds(hv_epoch *self, const epoch_event *e) {
     epoch_cancel(self); /* whoever comes is in none of these groups */
   epoch_end_is_lonely(self, e);
   leaves_passed(self, e);
+  seeks_again(self, e);
 }
 
 /* ---- void ---- */
@@ -424,6 +458,9 @@ void epoch_end_leaves_rounds(hv_epoch *self, const epoch_event *e) {
 /* The work under way is of no use any more: it begins nothing, and its samples are lost (rule 11). */
 void epoch_voids(hv_epoch *self) {
   hv_epoch_ledger_dropped(self->ledger);
+  if (self->end.again_us)
+    self->end.rounding[self->end.again_lane] = 0;
+  self->end.again_us = 0;
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
     if (self->end.rounding[lane]) {
       epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)(self->end.rounding[lane] - 1);

@@ -23,7 +23,9 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us); /* begins to
 void epoch_looks_around(hv_epoch *self, const epoch_event *e);
 void epoch_goes_on(hv_epoch *self, const epoch_event *e);                   /* with the batch, or the end, that waited */
 int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f); /* it is time for it (rule 5) */
-void epoch_keeps_sums(hv_epoch *self); /* with local updates each batch is in the replica already */
+void epoch_keeps_sums(hv_epoch *self);                       /* with local updates each batch is in the replica already */
+int epoch_has_company(hv_epoch *self, const epoch_event *e); /* or may end an epoch without (rule 4) */
+int epoch_may_be_alone(const hv_epoch *self);
 int epoch_is_aside(const hv_epoch *self);
 int epoch_is_unusable(const hv_epoch *self);
 uint64_t epoch_sooner(const hv_epoch *self, uint64_t due_us, uint64_t other_us); /* the first of two that is still to come */

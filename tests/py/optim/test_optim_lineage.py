@@ -157,8 +157,10 @@ def test_wrong_replica_is_never_the_swarms():
 def test_replica_of_a_peer_that_can_be_dialled_wins_ties():
     one, two = a_lineage(1.0), a_lineage(2.0)
     two.is_reachable = False
+    one.stepped([1], [], 64)
     two.stepped([1], [], 4096)
-    assert one.word()[1] == REACHABLE and two.word()[1] == 4096
+    made = (1 << 50) + (1 << 49)  # what each says of a replica that it made
+    assert one.word()[1] == made + REACHABLE + 64 and two.word()[1] == made + 4096
     assert swarms([*opens(one.word()), *clients(two.word()), HUB]) == one.mark
 
 

@@ -42,9 +42,31 @@ static void two_newcomers_do_not_outvote_the_founder(void **unused) {
   plays_seeds(&s, 19);
 }
 
+/* The search of one that waits for others ended with nobody, and it stepped by itself. */
+static void peer_that_waits_for_others_makes_no_step_alone(void **unused) {
+  (void)unused;
+  home_scene s = usual(2, 2000000, 0);
+  s.company = HV_EPOCH_ALONE_WAITS;
+  s.cut = 1;
+  s.for_us = 120000000;
+  s.goals = HOME_NEVER_ALONE;
+  plays_seeds(&s, 1);
+}
+
+/* A batch lasted for six times matchmaking_time: the others' search was over before the batch was. */
+static void peers_with_long_batches_do_not_step_alone(void **unused) {
+  (void)unused;
+  home_scene s = usual(2, 96000000, 0);
+  s.for_us = 1300000000;
+  s.goals = HOME_NEVER_ALONE;
+  plays_seeds(&s, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),
+      cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
+      cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,8 @@ static void judges_wait(room *r, size_t i) {
   const pretender_program *g = &s->program.program;
   const hv_epoch *e = pretender_look(&s->program);
   uint64_t now = world(r), most = 0;
-  if (e->state != s->state || hv_sim_paused(r->run->sim, i)) {
+  int waits = g->company != HV_EPOCH_ALONE_TRAINS && hv_epoch_driver_figures(s->program.driver)->n_peers <= 1;
+  if (e->state != s->state || hv_sim_paused(r->run->sim, i) || waits) {
     s->state = e->state;
     s->since_us = now;
   }
@@ -142,6 +143,11 @@ static void judges_newcomers(room *r) {
   swarm_figure(r->run, "newcomers_longest_s", (double)longest * 1e-6);
 }
 
+/* It begins the run, and who is alone waits: rule 4 in docs/design/epoch.md. */
+static int may_be_alone(const pretender *p) {
+  return p->program.begins_run && p->program.company != HV_EPOCH_ALONE_TRAINS;
+}
+
 static void judges_first(room *r) {
   uint64_t lost = 0, alone = 0, doubts = 0, idle = 0;
   for (size_t i = homes.first_trainer; i < r->n; i++) {
@@ -156,7 +162,7 @@ static void judges_first(room *r) {
     idle += p->met == s->met;
     if (here && i != homes.apart && is_goal(HOME_LOSES_NOTHING))
       swarm_fail(r->run, "n%zu, which trained before, has lost %llu samples", i, (unsigned long long)here);
-    if (steps && i != homes.apart && is_goal(HOME_NEVER_ALONE))
+    if (steps && i != homes.apart && is_goal(HOME_NEVER_ALONE) && !may_be_alone(p))
       swarm_fail(r->run, "n%zu has made %llu steps by itself", i, (unsigned long long)steps);
     if (p->tells[HV_EPOCH_SAYS_DOUBT] > s->doubts && is_goal(HOME_NOBODY_DOUBTS))
       swarm_fail(r->run, "n%zu doubts peers that are honest", i);

@@ -11,7 +11,7 @@ typedef enum home_goal {
   HOME_BACK = 4,          /* one that was cut off averages with the others within 30 s of its line's return */
   HOME_NOBODY_DOUBTS = 8, /* no claim of an epoch is doubted */
   HOME_KEEPS_PACE = 16,   /* the others make 0.95 of the epochs that they made before the newcomers came */
-  HOME_NEVER_ALONE = 32,  /* nobody steps by itself from the first common epoch on */
+  HOME_NEVER_ALONE = 32,  /* nobody makes a step to which nobody came */
   HOME_TOGETHER = 64      /* in the second part all average with others */
 } home_goal;
 

@@ -36,6 +36,8 @@ static void checks_wait(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
   uint64_t took = now - s->since_us, most = 0;
+  if (s->program.program.company != HV_EPOCH_ALONE_TRAINS && hv_epoch_driver_figures(s->program.driver)->n_peers <= 1)
+    return; /* it waits for others */
   switch (e->state) {
   case HV_EPOCH_LOOKING:
     most = e->own.looking.is_here ? HV_EPOCH_MOST_SWARM_US + HV_EPOCH_MOST_LOOK_US + HV_EPOCH_MOST_GONE_US : 0;

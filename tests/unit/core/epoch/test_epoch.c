@@ -422,30 +422,64 @@ static void a_wrong_replica_stays_aside_while_others_are_there(void **unused) {
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
 }
 
+/* Rules 4 and 7: it seeks again, as long as it takes. */
+static void peer_that_waits_for_others_makes_no_step_alone(void **unused) {
+  (void)unused;
+  for (uint64_t theirs = 0; theirs <= 1; theirs++) {
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_WAITS);
+    gathers(s);
+    epoch_is_over(s);
+    batch(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    for (size_t counted = 1; counted <= 2; counted++) {
+      s->f.n_peers = counted;
+      s->now_us += s->e.config.averaging_us;
+      round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+      assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+      assert_int_equal(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS) != NULL, counted == 2);
+      s->f.n_peers = 2; /* one comes */
+      s->now_us += HV_EPOCH_AGAIN_US;
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+      assert_int_equal(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS) != NULL, counted == 1);
+    }
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0); /* this search ended at once */
+    assert_null(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS));
+    s->f.epoch = theirs;
+    s->now_us += HV_EPOCH_AGAIN_US;
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+    assert_int_equal(s->e.state != HV_EPOCH_ENDING, theirs); /* they have made the step without it */
+    assert_int_equal(s->e.ledger->kept, 0);
+  }
+}
+
 /* Rule 7: nobody could load its own step, and the other would be left behind for good. */
 static void client_seeks_again_while_an_open_peer_is_in_its_epoch(void **unused) {
   (void)unused;
-  for (size_t clients = 1; clients <= 2; clients++)
-    for (uint64_t theirs = 0; theirs <= 1; theirs++) {
-      scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
-      s->e.config.reachable = 0;
-      gathers(s);
-      epoch_is_over(s);
-      s->f.n_clients = clients;
-      batch(s);
-      acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
-      s->f.epoch = theirs;
-      s->now_us += SECOND;
-      round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
-      int again = clients == 1 && theirs == 0;
-      assert_int_equal(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS) != NULL, again);
-      assert_int_equal(s->e.end.rounding[HV_EPOCH_NOW] != 0, again);
-      assert_int_equal(s->e.ledger->in_flight != 0, again || s->e.end.acting[HV_EPOCH_NOW]);
-      if (again) { /* the next one ends at once */
-        round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
-        assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_STEP);
-      }
-    }
+  for (int seen = 0; seen < 8; seen++) {
+    size_t clients = 1 + (seen & 1);
+    uint64_t theirs = seen >> 1 & 1;
+    scene *s = new_scene(&(hv_epoch_options){.average_state_every = 3}, HV_EPOCH_ALONE_TRAINS);
+    s->e.config.reachable = 0;
+    gathers(s);
+    epoch_is_over(s);
+    s->f.n_clients = clients;
+    batch(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    s->f.epoch = theirs;
+    s->now_us += SECOND;
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    int again = clients == 1 && theirs == 0;
+    assert_int_equal(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS) != NULL, again);
+    assert_int_equal(s->e.end.rounding[HV_EPOCH_NOW] != 0, again);
+    assert_int_equal(s->e.ledger->in_flight != 0, again || s->e.end.acting[HV_EPOCH_NOW]);
+    if (!again)
+      continue;
+    if (seen & 4) /* the next one ends at once, or the time of a round is over */
+      s->now_us = s->e.end.begun_us + s->e.config.averaging_us;
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+    assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_STEP);
+  }
 }
 
 /* Rule 19: the node ends the search, if it has no group yet; the machine waits for its word. */
@@ -728,6 +762,7 @@ int main(void) {
       cmocka_unit_test(late_outcome_that_came_during_a_local_step_is_taken),
       cmocka_unit_test(wrong_replica_seeks_a_claimed_state_only_once),
       cmocka_unit_test(passed_peer_seeks_no_state_far_beyond_the_found_one),
+      cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone),
       cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
       cmocka_unit_test(state_that_the_program_asks_for_is_no_older),
       cmocka_unit_test(step_by_itself_ends_the_time_of_a_newcomer),
