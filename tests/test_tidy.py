@@ -138,7 +138,7 @@ INNER = {
         "match": {"util", "peers", "dht", "round"},
         "average": {"util", "peers", "dht", "round", "match", "reduce"},
         "state": {"util", "peers", "dht"},
-        "progress": {"util", "peers", "dht"}, "epoch": {"util", "peers", "dht", "round", "match", "reduce", "average", "state", "progress"},
+        "outer": set(), "progress": {"util", "peers", "dht"}, "epoch": {"util", "peers", "dht", "round", "match", "reduce", "average", "state", "progress"},
     },
     "net": {"transport": set(), "sim": set(), "ports": set(), "hive": {"transport", "ports"}},
 }

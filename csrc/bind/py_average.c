@@ -274,10 +274,18 @@ static PyObject *step_tuple(bind_state *state, hv_future *future, hv_span bytes,
     if (!one || PyTuple_SetItem(members, (Py_ssize_t)i, one) < 0)
       Py_CLEAR(members);
   }
-  if (!members)
+  PyObject *missed = members ? PyTuple_New((Py_ssize_t)a->n_missed) : NULL;
+  for (size_t i = 0; missed && i < a->n_missed; i++) {
+    PyObject *range = Py_BuildValue("(KK)", (unsigned long long)a->missed[i].at, (unsigned long long)a->missed[i].size);
+    if (!range || PyTuple_SetItem(missed, (Py_ssize_t)i, range) < 0)
+      Py_CLEAR(missed);
+  }
+  if (!missed) {
+    Py_XDECREF(members);
     return NULL;
-  return Py_BuildValue("(NIIKdddIdK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
-                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, a->part, (unsigned long long)a->stamp);
+  }
+  return Py_BuildValue("(NIIKdddINdK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
+                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, missed, a->part, (unsigned long long)a->stamp);
 }
 
 static const bind_future_kind step_kind = {.awaited = "a round of averaging", .convert = step_tuple};
@@ -293,8 +301,8 @@ static PyObject *averager_step(PyObject *object, PyObject *args) {
   Py_ssize_t expected;
   hv_hive_step step = {0};
   hv_future *future = NULL;
-  if (!PyArg_ParseTuple(args, "y*y*dOOnpp:step", &gather, &epoch, &weight, &wait, &timeout, &expected, &step.require_trigger,
-                        &step.allow_retries))
+  if (!PyArg_ParseTuple(args, "y*y*dOOnpp|p:step", &gather, &epoch, &weight, &wait, &timeout, &expected, &step.require_trigger,
+                        &step.allow_retries, &step.repeats))
     return NULL;
   hv_status status = HV_INVALID;
   /* usable or not is asked last: a number's __float__ is the program's, and may close this */
@@ -487,7 +495,7 @@ static PyObject *averager_set_setup(PyObject *object, PyObject *args) {
 
 static const PyMethodDef methods[] = {
     {"step", averager_step, METH_VARARGS,
-     "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries): a future."},
+     "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries, repeats=False): a future."},
     {"give_up", averager_give_up, METH_O, "give_up(step): it ends, if it has no group yet."},
     {"had_group", averager_had_group, METH_NOARGS, "Whether the last step had a group, though it may have failed."},
     {"in_part", averager_in_part, METH_NOARGS, "Chunks of the last step that hold its average though it failed."},

@@ -27,6 +27,7 @@ static PyObject *follower_new(PyTypeObject *type, PyObject *args, PyObject *kwar
                                       "averaging_timeout",
                                       "average_state_every",
                                       "is_late",
+                                      "has_anchor",
                                       "gradients",
                                       "state",
                                       "record",
@@ -39,9 +40,9 @@ static PyObject *follower_new(PyTypeObject *type, PyObject *args, PyObject *kwar
   hv_error err = {0};
   hv_status status;
   if (!state ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO&ddO&pOO|s:Follower", (char **)names, state->node, &node, &config.run_id,
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO&ddO&ppOO|s:Follower", (char **)names, state->node, &node, &config.run_id,
                                    &config.state_key, bind_whole_number, &target, &matchmaking, &averaging, bind_whole_number,
-                                   &every, &config.is_late, &gradients, &of_state, &config.record) ||
+                                   &every, &config.is_late, &config.has_anchor, &gradients, &of_state, &config.record) ||
       averager_of(gradients, &config.gradients) < 0 || averager_of(of_state, &config.state) < 0 ||
       bind_node_check((bind_node *)node) < 0)
     return NULL;
@@ -114,7 +115,7 @@ int hv_py_follow_init(PyObject *module) {
   PyType_Slot slots[] = {{Py_tp_doc,
                           (void *)"Follows the epochs of a run, and goes to its rounds with two averagers, each of which may "
                                   "be None: Follower(node, run_id, state_key, target_batch_size, matchmaking_time, "
-                                  "averaging_timeout, average_state_every, is_late, gradients, state)."},
+                                  "averaging_timeout, average_state_every, is_late, has_anchor, gradients, state)."},
                          {Py_tp_new, (void *)follower_new},
                          {Py_tp_finalize, (void *)follower_finalize},
                          {Py_tp_methods, (void *)methods},

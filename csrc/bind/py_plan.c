@@ -16,15 +16,20 @@ const hv_epoch_options *bind_plan_options(PyObject *object) {
 }
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"use_local_updates",    "delay_grad_averaging",
-                                      "delay_optimizer_step", "delay_state_averaging",
-                                      "offload_optimizer",    "auxiliary",
-                                      "average_state_every",  NULL};
-  int local, grads, step, state, offload, auxiliary;
+  static const char *const names[] = {"use_local_updates",
+                                      "delay_grad_averaging",
+                                      "delay_optimizer_step",
+                                      "delay_state_averaging",
+                                      "offload_optimizer",
+                                      "auxiliary",
+                                      "average_state_every",
+                                      "outer",
+                                      NULL};
+  int local, grads, step, state, offload, auxiliary, outer;
   unsigned long long every;
   hv_error err = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ppppppO&:EpochPlan", (char **)names, &local, &grads, &step, &state, &offload,
-                                   &auxiliary, bind_whole_number, &every))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ppppppO&p:EpochPlan", (char **)names, &local, &grads, &step, &state, &offload,
+                                   &auxiliary, bind_whole_number, &every, &outer))
     return NULL;
   hv_epoch_options options = {.use_local_updates = (uint8_t)local,
                               .delay_grad_averaging = (uint8_t)grads,
@@ -32,7 +37,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                               .delay_state_averaging = (uint8_t)state,
                               .offload = (uint8_t)offload,
                               .auxiliary = (uint8_t)auxiliary,
-                              .average_state_every = every};
+                              .average_state_every = every,
+                              .outer = (uint8_t)outer};
   if (auxiliary && local)
     hv_fail(&err, HV_INVALID, "an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates");
   if ((auxiliary && local) || hv_epoch_options_check(&options, &err) != HV_OK) {

@@ -1,6 +1,6 @@
 /* Access to the memory of a Python array without a copy: a torch tensor, a NumPy array, or any object with DLPack or a buffer.
  *
- * Room: bind (uses bind, kern/dtype). Used by py_codec.c, py_cuda.c and py_average.c.
+ * Room: bind (uses bind, kern/dtype). Used by py_codec.c, py_cuda.c, py_outer.c and py_average.c.
  * Three ways are tried in this order, and the first that the object has is used:
  *   1. the C exchange table of DLPack 1.x on its type (torch 2.10 and later), which also gives the current stream of a device
  *   2. the buffer protocol (NumPy, array.array, memoryview)
@@ -60,5 +60,8 @@ const struct hv_device *bind_transfers_borrow(bind_state *state, PyObject *trans
 
 /* py_codec.c: adds the functions of kern/codec.h to the module. */
 int hv_py_codec_init(PyObject *module);
+
+/* py_outer.c: adds the function of core/outer/outer.h to the module. */
+int hv_py_outer_init(PyObject *module);
 
 #endif

@@ -451,6 +451,7 @@ typedef struct hv_hive_step {
   size_t expected;     /* number of members with which a group begins at once; 0: not known */
   int require_trigger; /* 1: the all-reduce begins only after hv_hive_averager_trigger */
   int allow_retries;   /* 1: a search that finds no group is repeated while the step has time */
+  int repeats;         /* 1: if the round fails, the program looks for another group of this epoch */
 } hv_hive_step;
 
 typedef struct hv_hive_member {
@@ -460,9 +461,15 @@ typedef struct hv_hive_member {
   hv_span gather;            /* bytes that the member sent along */
 } hv_hive_member;
 
+typedef struct hv_hive_range { /* of values, counted through all tensors in their order */
+  uint64_t at, size;
+} hv_hive_range;
+
 typedef struct hv_hive_average {
   const hv_hive_member *members; /* in the group's order */
   size_t n_members;
+  const hv_hive_range *missed; /* values whose average lacks this peer's, in rising order */
+  size_t n_missed;
   uint32_t n_chunks; /* chunks of the tensors */
   uint32_t averaged; /* chunks that hold the average */
   uint64_t stamp;    /* members with equal stamps hold the same averages, to the bit; 0: this peer was alone */
@@ -528,6 +535,7 @@ typedef struct hv_hive_follower_config {
   uint64_t matchmaking_ms, averaging_ms; /* longest wait for a group after an epoch's end, and for a round */
   uint64_t average_state_every;          /* epochs from one average of the state to the next; 1 or more */
   int is_late;                           /* 1: trainers count an epoch before its gradients are averaged */
+  int has_anchor;                        /* 1: gradients are differences to an anchor, and no state is averaged */
   hv_hive_averager *gradients, *state;   /* borrowed until hv_hive_follower_free has returned; NULL: it averages none of these */
   const char *record;                    /* a file to which its events are written (core/epoch/trace.h); NULL or empty: none */
 } hv_hive_follower_config;

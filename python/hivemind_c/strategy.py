@@ -129,12 +129,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         **optimizer_kwargs: Any,
     ):
         super().__init__(checkpoint_io=checkpoint_io)
-        if optimizer_kwargs.get("auxiliary"):
-            raise namespaces.misconfigured(
-                self,
-                "an auxiliary peer trains nothing, and a Trainer trains: call step() of "
-                "hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/reference/optimizer.md)",
-            )
+        requirements.check_optimizer(self, optimizer_kwargs)
         delayed = delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step
         self._offload = bool(delayed if offload_optimizer is None else offload_optimizer)
         self._scheduler_fn, self._reuse_grad_buffers = scheduler_fn, reuse_grad_buffers

@@ -1,5 +1,7 @@
 #include "lib/pretender.h"
 
+#include "lib/pretender_anchor.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +32,7 @@ static size_t spans_of(const pretender *p, const void *values, const void *bulk,
   return p->program.bulk ? 2 : 1;
 }
 
-static void fails(pretender *p, const char *format, ...) {
+void pretender_fails(pretender *p, const char *format, ...) {
   va_list args;
   if (p->failure[0])
     return;
@@ -62,8 +64,12 @@ int pretender_rests(const pretender *p) {
          !p->n_works[HV_EPOCH_LATE] && !e->end.acting[HV_EPOCH_NOW];
 }
 
+const float *pretender_replica(const pretender *p) {
+  return p->program.options.outer ? p->main : p->model;
+}
+
 double pretender_steps(const pretender *p) {
-  return (double)(p->trainers ? p->kept_steps : p->model[PRETENDER_STEPS]);
+  return (double)(p->trainers ? p->kept_steps : pretender_replica(p)[PRETENDER_STEPS]);
 }
 
 /* ---- the machine's questions ---- */
@@ -72,12 +78,12 @@ double pretender_steps(const pretender *p) {
 static void checks_plan(pretender *p) {
   const hv_epoch *e = pretender_look(p);
   size_t counted = hv_epoch_driver_figures(p->driver)->n_peers;
-  int averages = p->program.options.use_local_updates || hv_epoch_plan_has(&e->end.plan, HV_EPOCH_AVERAGE_GRADIENTS);
+  int averages = !hv_epoch_traits_of(&p->program.options).sums || hv_epoch_plan_has(&e->end.plan, HV_EPOCH_AVERAGE_GRADIENTS);
   p->ending = (pretender_ending){.epochs = e->end.epoch + 1, .counted = counted, .mark = e->lineage->mark};
   if (counted > 1 && (e->end.alone || !averages))
-    fails(p, "n%zu ends epoch %llu alone, and counts %zu trainers", p->index, (unsigned long long)e->end.epoch, counted);
+    pretender_fails(p, "n%zu ends epoch %llu alone, and counts %zu trainers", p->index, (unsigned long long)e->end.epoch, counted);
   if (e->end.alone && p->program.company != HV_EPOCH_ALONE_TRAINS && !p->program.begins_run)
-    fails(p, "n%zu ends epoch %llu alone, and is to wait", p->index, (unsigned long long)e->end.epoch);
+    pretender_fails(p, "n%zu ends epoch %llu alone, and is to wait", p->index, (unsigned long long)e->end.epoch);
 }
 
 static void act(void *arg, const hv_epoch_order *order) {
@@ -85,7 +91,7 @@ static void act(void *arg, const hv_epoch_order *order) {
   if (order->action == HV_EPOCH_PREPARE)
     checks_plan(p);
   if (p->n_works[order->lane] == PRETENDER_QUEUE) {
-    fails(p, "n%zu has too many actions to do at once", p->index);
+    pretender_fails(p, "n%zu has too many actions to do at once", p->index);
     return;
   }
   pretender_work *work = &p->works[order->lane][p->n_works[order->lane]++];
@@ -99,6 +105,9 @@ static void tell(void *arg, hv_epoch_notice notice) {
   p->told_us = now_of(p);
   if (notice == HV_EPOCH_SAYS_OWN_STEP)
     p->own_step = pretender_look(p)->end.epoch + 1;
+  if (notice == HV_EPOCH_SAYS_OWN_STEP && p->program.options.outer && hv_epoch_driver_figures(p->driver)->n_peers > 1)
+    pretender_fails(p, "n%zu steps by itself in epoch %llu, and others train", p->index,
+                    (unsigned long long)pretender_look(p)->end.epoch);
   hv_sim_say(p->sim, "n%zu tells %s in epoch %llu", p->index, hv_epoch_notice_name(notice),
              (unsigned long long)(p->driver ? pretender_look(p)->told : 0));
 }
@@ -352,6 +361,8 @@ static void met(void *arg, const hv_epoch_met *round) {
   if (round->status != HV_OK)
     hv_sim_say(p->sim, "n%zu: round %d of epoch %llu: %s", p->index, (int)round->which, (unsigned long long)round->number,
                round->text);
+  if (round->which == HV_EPOCH_GRADIENTS && p->program.options.outer)
+    pretender_anchor_met(p, round);
   if (round->which == HV_EPOCH_GRADIENTS && round->status == HV_OK && p->ending.epochs == round->number + 1)
     p->ending.averaged = round->trainers;
   p->met += round->which == HV_EPOCH_GRADIENTS && round->status == HV_OK && round->trainers > 1;
@@ -367,8 +378,8 @@ static void writes_gradients(pretender *p) {
 }
 
 /* Values of a usual size in place of these. */
-static void lies_of(pretender *p, float *values) {
-  for (size_t v = 0; v < PRETENDER_STEPS; v++)
+void pretender_makes_up(pretender *p, float *values, size_t n) {
+  for (size_t v = 0; v < n; v++)
     values[v] = (float)(2 * check_uniform(&p->rng) - 1);
 }
 
@@ -391,6 +402,9 @@ static void applies(pretender *p, int averaged) {
 }
 
 static int does(pretender *p, const hv_epoch_order *order) {
+  int ok;
+  if (p->program.options.outer && pretender_anchor_does(p, order, &ok))
+    return ok;
   switch (order->action) {
   case HV_EPOCH_LOCAL_STEP:
   case HV_EPOCH_STEP:
@@ -406,8 +420,8 @@ static int does(pretender *p, const hv_epoch_order *order) {
     return 1;
   case HV_EPOCH_PREPARE:
     if (p->summed != order->samples && !p->program.options.use_local_updates) /* there it may count an epoch in which it sums on */
-      fails(p, "n%zu has summed %llu samples, and the machine says %llu", p->index, (unsigned long long)p->summed,
-            (unsigned long long)order->samples);
+      pretender_fails(p, "n%zu has summed %llu samples, and the machine says %llu", p->index, (unsigned long long)p->summed,
+                      (unsigned long long)order->samples);
     if (p->program.options.use_local_updates) { /* each batch was a step */
       memset(p->sums, 0, sizeof p->sums);
       p->summed = 0;
@@ -415,7 +429,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
     }
     writes_gradients(p);
     if (p->program.lies & PRETENDER_LIES_GRADIENTS)
-      lies_of(p, p->gradients);
+      pretender_makes_up(p, p->gradients, PRETENDER_STEPS);
     return check_uniform(&p->rng) < p->program.fails ? -1 : 1;
   case HV_EPOCH_TAKE:
     takes_state(p);
@@ -437,7 +451,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
     p->summed = 0;
     return 1;
   default:
-    fails(p, "n%zu is to do action %u, which no hand can do", p->index, order->action);
+    pretender_fails(p, "n%zu is to do action %u, which no hand can do", p->index, order->action);
     return 1;
   }
 }
@@ -450,12 +464,12 @@ static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, ui
     return;
   p->stepped_alone += e->end.nobody || e->end.alone;
   if (e->lineage->is_kept && hv_mark_equal(&e->lineage->mark, mark))
-    fails(p, "n%zu has stepped by itself in epoch %llu under the old mark", p->index, epoch);
+    pretender_fails(p, "n%zu has stepped by itself in epoch %llu under the old mark", p->index, epoch);
   if (e->ledger->kept != kept + samples)
-    fails(p, "n%zu has stepped by itself in epoch %llu with %llu samples, and keeps %llu more", p->index, epoch,
-          (unsigned long long)samples, (unsigned long long)(e->ledger->kept - kept));
+    pretender_fails(p, "n%zu has stepped by itself in epoch %llu with %llu samples, and keeps %llu more", p->index, epoch,
+                    (unsigned long long)samples, (unsigned long long)(e->ledger->kept - kept));
   if (!e->end.alone && p->own_step != e->end.epoch + 1)
-    fails(p, "n%zu has stepped by itself in epoch %llu, and did not tell", p->index, epoch);
+    pretender_fails(p, "n%zu has stepped by itself in epoch %llu, and did not tell", p->index, epoch);
 }
 
 static void answers(pretender *p, const hv_epoch_order *order, int ok) {
@@ -508,9 +522,9 @@ static int replays(void *arg, hv_span text) {
   pretender *p = arg;
   hv_error err = {0};
   if (hv_replay_feed(p->replay, text, &err) != HV_OK)
-    fails(p, "n%zu: %s", p->index, err.text);
+    pretender_fails(p, "n%zu: %s", p->index, err.text);
   else if (hv_replay_look(p->replay)->differing)
-    fails(p, "n%zu decides otherwise than its replay: %s", p->index, hv_replay_look(p->replay)->first);
+    pretender_fails(p, "n%zu decides otherwise than its replay: %s", p->index, hv_replay_look(p->replay)->first);
   return !p->failure[0];
 }
 
@@ -534,8 +548,9 @@ static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *
 static void opens(pretender *p) {
   const pretender_program *g = &p->program;
   hv_error err = {0};
-  hv_status status =
-      g->options.use_local_updates ? HV_OK : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients, PRETENDER_VALUES);
+  hv_status status = !hv_epoch_traits_of(&g->options).sums
+                         ? HV_OK
+                         : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients, PRETENDER_VALUES);
   if (status == HV_OK)
     status = opens_averager(p, HV_EPOCH_REPLICA_STATE, "run_state", p->state, PRETENDER_VALUES + HV_MARK_DIGITS);
   hv_epoch_node node = {p->env, hv_node_progress(p->node), hv_node_state(p->node), hv_node_givers(p->node),
@@ -568,7 +583,7 @@ static void opens(pretender *p) {
   if (status == HV_OK)
     status = hv_epoch_driver_new(&node, &config, &p->driver, &err);
   if (status != HV_OK)
-    fails(p, "n%zu could not open: %s", p->index, err.text);
+    pretender_fails(p, "n%zu could not open: %s", p->index, err.text);
 }
 
 void pretender_turn(pretender *p) {

@@ -15,7 +15,9 @@
 #include "net/sim/sim.h"
 
 enum { PRETENDER_VALUES = 48, PRETENDER_QUEUE = 8, PRETENDER_OFFERS = 4, PRETENDER_LIES = 32 };
-enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 };                  /* this value of a replica is the number of steps behind it */
+enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is the number of steps behind it */
+/* With an outer optimizer a replica is an anchor of so many values, then its momentum. */
+enum { PRETENDER_ANCHOR = (PRETENDER_VALUES - 1) / 2, PRETENDER_MET = 80, PRETENDER_RANGES = PRETENDER_VALUES };
 enum { PRETENDER_BULK_MAX = 1 << 18, PRETENDER_BULK_BYTES = 12 }; /* of AdamW: a parameter and its two statistics */
 
 enum { PRETENDER_PARTS = 2 }; /* of a state: its values, and what is there for its bytes */
@@ -84,6 +86,20 @@ typedef struct pretender_ending {
   size_t averaged; /* trainers in its round, whose values all are in the average; 0: there is none yet */
 } pretender_ending;
 
+/* A difference that a peer gave to a round, or got from it. */
+typedef struct pretender_difference {
+  uint64_t epochs; /* 1 + its epoch; 0: there was none */
+  uint64_t samples;
+  float values[PRETENDER_ANCHOR];
+} pretender_difference;
+
+/* The latest round of differences, for this peer. */
+typedef struct pretender_met {
+  hv_peer_id members[PRETENDER_MET]; /* that train */
+  size_t n, n_missed;
+  hv_average_range missed[PRETENDER_RANGES];
+} pretender_met;
+
 /* Writes the trainers of a run, as a hub knows them by their records. */
 typedef size_t pretender_trainers(void *arg, hv_gift_trainer *out, size_t max);
 
@@ -124,7 +140,10 @@ typedef struct pretender {
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
   uint64_t taken[2];                           /* hash and epoch of the latest state that it adopted; zeros: none */
   uint64_t lied_of[PRETENDER_LIES], n_lied_of; /* hashes of the states that it offered and that were lies, the latest ones */
-  uint64_t met, stepped_alone;                 /* averages of gradients with others; steps to which nobody came */
+  uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
+  pretender_difference gave, got;              /* with an outer optimizer */
+  pretender_met round;                         /* that of `got` */
+  double own[PRETENDER_ANCHOR];                /* what its batches did to its values, and no average has */
   uint64_t own_step;                           /* 1 + the epoch for which it told of a step by itself */
   pretender_ending ending;
   hv_mark offered; /* of the state on offer */
@@ -147,7 +166,9 @@ const hv_epoch *pretender_look(const pretender *p);
 int pretender_rests(const pretender *p);
 /* 1: it offered a state with this hash that was not its own. */
 int pretender_lied_of(const pretender *p, uint64_t hash);
-/* Steps behind the replica that its model has, or that a hub keeps. */
+/* The values of its replica: those of its model, or with an outer optimizer its anchor. */
+const float *pretender_replica(const pretender *p);
+/* Steps behind its replica, or that which a hub keeps. */
 double pretender_steps(const pretender *p);
 
 #endif

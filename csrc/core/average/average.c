@@ -79,6 +79,7 @@ static void drop_work(work *w) {
   hv_mem_free((void *)w->outcome.members);
   hv_mem_free(w->members);
   hv_mem_free(w->shares);
+  hv_mem_free(w->missed);
   hv_mem_free(w->group);
   hv_mem_free(w);
 }
@@ -124,10 +125,11 @@ static void average_over(work *w, hv_status status, const char *text) {
   hv_average *a = w->average, *closing = a->closing ? a : NULL;
   hv_averages *all = a->all;
   hv_average_step *step = w->step;
-  if (w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1) {
+  int is_early = w->group && w->stage < HV_AVERAGE_REDUCING && w->group->n_members > 1;
+  if (is_early)
     tell_departure(w);
+  if (is_early || (step->repeats && w->group && status != HV_OK))
     hv_match_forget_begun(a->match, w->seek.epoch);
-  }
   average_move(w, HV_AVERAGE_OVER);
   w->outcome.n_chunks = a->run.n_chunks;
   tell_members(w);
@@ -250,32 +252,6 @@ static void look_whether_settled(hv_timer *timer, const hv_event *event) {
   }
   w->settle_us = w->settle_us * 3 / 2 < SETTLE_MAX_US ? w->settle_us * 3 / 2 : SETTLE_MAX_US;
   env_of(w)->timer_set(env_of(w), timer, w->settle_us);
-}
-
-/* Encoded bytes that this member sent and received in a round without losses: contributions to other spans, and its own span's
- * average to all. */
-static uint64_t bytes_moved(const work *w) {
-  const hv_average *a = w->average;
-  const hv_match_group *group = w->group;
-  const hv_round_member *me = &group->members[group->me];
-  uint64_t own = 0, others = 0, contributors = 0;
-  for (uint32_t i = 0; i < a->run.n_chunks; i++)
-    *(i >= me->first && i - me->first < me->count ? &own : &others) += hv_run_chunk_of(&a->run, i).bytes;
-  for (size_t i = 0; i < group->n_members; i++)
-    contributors += i != group->me && !group->members[i].auxiliary;
-  return 2 * ((me->auxiliary ? 0 : others) + own * contributors);
-}
-
-/* Sets the outcome: the averaged chunks, and each member's share. */
-static void average_count(work *w, const hv_allreduce *round) {
-  const hv_average *a = w->average;
-  for (uint32_t i = 0; i < a->run.n_chunks; i++)
-    w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
-  w->outcome.view = hv_allreduce_view(round);
-  w->outcome.bytes = bytes_moved(w);
-  w->outcome.part = a->run.n_chunks ? (double)w->group->members[w->group->me].count / (double)a->run.n_chunks : 0;
-  for (size_t i = 0; i < w->group->n_members; i++)
-    w->shares[i] = a->run.n_values ? (double)hv_allreduce_counted(round, i) / (double)a->run.n_values : 1;
 }
 
 /* The members whose values are in this peer's averages are its partners. */
@@ -505,7 +481,8 @@ static int average_make_room(work *w) {
   hv_mem *mem = env_of(w)->mem;
   w->members = hv_mem_array(mem, w->group->n_members, sizeof *w->members);
   w->shares = hv_mem_array(mem, w->group->n_members, sizeof *w->shares);
-  return w->members && w->shares;
+  w->missed = hv_mem_array(mem, w->average->run.n_chunks / 2 + 1, sizeof *w->missed);
+  return w->members && w->shares && w->missed;
 }
 
 static void found(hv_match_seek *seek, hv_status status, hv_match_group *group, const char *text) {

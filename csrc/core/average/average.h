@@ -66,15 +66,22 @@ typedef struct hv_average_member {
   hv_span gather;
 } hv_average_member;
 
+/* Values of the tensors, counted through all of them in their order. */
+typedef struct hv_average_range {
+  uint64_t at, size;
+} hv_average_range;
+
 typedef struct hv_average_outcome {
   const hv_average_member *members; /* in the group's order; none if there was no group */
   size_t n_members;
   uint8_t round[HV_ROUND_ID_SIZE]; /* the group's id; zeros if there was none */
   uint32_t n_chunks, averaged;     /* chunks of the run; chunks that hold the average */
-  uint32_t view;                   /* members of one view hold the same bits; each side of a partition has its own */
-  uint64_t stamp;                  /* members with the same stamp hold the same bits (hv_allreduce_stamp); 0 if alone */
-  uint64_t bytes;                  /* encoded, that this member sends and receives in a round without losses */
-  double part;                     /* of all chunks, those that this member reduces, 0 to 1; the plan gives a slow link fewer */
+  const hv_average_range *missed;  /* values whose average lacks this peer's, in rising order; after HV_OK */
+  size_t n_missed;
+  uint32_t view;  /* members of one view hold the same bits; each side of a partition has its own */
+  uint64_t stamp; /* members with the same stamp hold the same bits (hv_allreduce_stamp); 0 if alone */
+  uint64_t bytes; /* encoded, that this member sends and receives in a round without losses */
+  double part;    /* of all chunks, those that this member reduces, 0 to 1; the plan gives a slow link fewer */
   uint64_t matching_us, waiting_us, reducing_us; /* time in each stage */
   unsigned tries;                                /* groups that were tried */
 } hv_average_outcome;
@@ -92,6 +99,7 @@ struct hv_average_step {
   size_t expected;     /* members with which a group begins at once; 0: not known */
   int require_trigger; /* 1: the all-reduce begins only after hv_average_trigger */
   int allow_retries;
+  int repeats;                  /* 1: if the round fails, the program seeks another group of this epoch */
   struct hv_average_work *work; /* average's own; NULL while not under way */
 };
 

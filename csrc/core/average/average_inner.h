@@ -3,7 +3,8 @@
  * Room: core. The contract of the whole is core/average/average.h.
  * Owner: hv_averages owns averagers; an averager owns the work of its step.
  * Thread: the hive thread; `job` and the memory that it names are the pool's while that runs.
- * Files: average.c (the life of a step), average_make.c (opening), average_schema.c (the text on which members agree).
+ * Files: average.c (the life of a step), average_count.c (what a round has averaged), average_make.c
+ * (opening), average_schema.c (the text on which members agree).
  */
 #ifndef HV_CORE_AVERAGE_INNER_H
 #define HV_CORE_AVERAGE_INNER_H
@@ -43,6 +44,7 @@ typedef struct hv_average_work {
   hv_allreduce *round;
   hv_average_member *members; /* for the outcome; taken before the round, so that a lack of memory cannot fail it later */
   double *shares;             /* the part of each member's values that was averaged */
+  hv_average_range *missed;   /* room for as many ranges as its chunks can make */
   hv_timer timer;             /* of the step's time, or of a pause */
   hv_timer settle;
   uint64_t settle_us, settled_us; /* time until the next check; when settling ends */
@@ -80,6 +82,9 @@ struct hv_average {
 /* Frees an averager, once no round uses its run; until then it marks it as gone. The match was freed before, or is the registry's
  * to free after its world has ended. */
 void average_drop(hv_average *self);
+
+/* Sets the outcome: the averaged chunks, each member's share, and the values without this peer's. */
+void average_count(hv_average_work *work, const hv_allreduce *round);
 
 /* Writes the text on which members must agree, a line for each tensor, and its hash. */
 hv_status hv_average_schema(hv_env *env, const hv_average_config *config, uint32_t chunk_values, hv_buf *text, hv_hash *hash);

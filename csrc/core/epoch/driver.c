@@ -140,7 +140,8 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
   }
   if (which == HV_EPOCH_GRADIENTS && status == HV_OK && hv_average_awaits(r->average, r->number + 1))
     drives(d, &(hv_epoch_event){.kind = HV_EPOCH_WANTED, .epoch = r->number + 1});
-  has_met(d, &(hv_epoch_met){which, r->number, status, text, d->members, facts.n_members, facts.n_trainers});
+  has_met(d, &(hv_epoch_met){which, r->number, status, text, d->members, facts.n_members, facts.n_trainers, outcome->missed,
+                             outcome->n_missed});
   if (is_void)
     looks_whether_over(d);
   else
@@ -163,7 +164,8 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
         .gather = hv_epoch_has_word(&d->machine, order->which) ? hv_span_of(r->word, hv_word_write(&word, r->word)) : HV_WORD_NONE,
         .wait_ms = (uint32_t)(order->wait_us / 1000),
         .timeout_ms = (uint32_t)(order->timeout_us / 1000),
-        .require_trigger = 1};
+        .require_trigger = 1,
+        .repeats = d->machine.traits.carries};
     r->is_under_way = hv_average_start(r->average, &r->step, NULL) == HV_OK;
     r->is_void = r->is_given_up = 0;
     if (r->is_under_way)

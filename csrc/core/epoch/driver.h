@@ -26,6 +26,8 @@ typedef struct hv_epoch_met {
   const char *text; /* why it failed */
   const hv_lineage_member *members;
   size_t n_members, trainers;
+  const hv_average_range *missed; /* as of hv_average_outcome */
+  size_t n_missed;
 } hv_epoch_met;
 
 /* The part that only a program can do. Each is called within an event of the driver, and calls nothing of it. */

@@ -36,8 +36,8 @@ const char *hv_epoch_work_name(unsigned action) {
 }
 
 const char *hv_epoch_notice_name(hv_epoch_notice notice) {
-  static const char *const names[] = {"ALONE", "COMPANY", "STOP",   "OWN_STEP", "STAYS", "LEFT_OUT", "NO_STEP", "WRONG",
-                                      "DOUBT", "SILENT",  "ENTERS", "ASIDE",    "ENDED", "SETTLED",  "LOADED",  "RESTS"};
+  static const char *const names[] = {"ALONE",  "COMPANY", "STOP",  "OWN_STEP", "STAYS",   "LEFT_OUT", "NO_STEP", "WRONG",  "DOUBT",
+                                      "SILENT", "ENTERS",  "ASIDE", "ENDED",    "SETTLED", "LOADED",   "RESTS",   "CARRIES"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_NOTICES, "each notice has its name");
   return (unsigned)notice < HV_EPOCH_NOTICES ? names[notice] : "?";
 }
@@ -200,6 +200,7 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->told = epoch;
   self->serial++;
   self->batch_us = self->offers.counted_us = now_us;
+  self->again_us = 0;
   self->hold.since_us = HV_EPOCH_NONE;
   self->hold.is_due = 0;
 }
@@ -311,6 +312,8 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     ready = near = 0;
   } else if (self->hold.is_due) /* of many samples of one peer, few count beside newcomers, who wait already */
     ready = f->standing != HV_PROGRESS_BEHIND;
+  if (e->now_us < self->again_us)
+    ready = near = 0;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && epoch_has_company(self, e))
@@ -359,7 +362,7 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
     return;
   }
   hv_epoch_ledger_counted(self->ledger, e->samples);
-  self->has_to_step = e->samples && !self->traits.sums;
+  self->has_to_step = e->samples && self->traits.local_steps;
   if (epoch_takes(self))
     return;
   epoch_offers_overdue(self, e);

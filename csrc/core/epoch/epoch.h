@@ -207,6 +207,7 @@ typedef enum hv_epoch_notice {
   HV_EPOCH_SAYS_SETTLED,  /* both lanes of it are */
   HV_EPOCH_SAYS_LOADED,   /* it has the swarm's state */
   HV_EPOCH_SAYS_RESTS,    /* a load has failed */
+  HV_EPOCH_SAYS_CARRIES,  /* a round failed, and the next one has what it had */
   HV_EPOCH_NOTICES
 } hv_epoch_notice;
 
@@ -318,6 +319,7 @@ typedef struct hv_epoch {
   uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
   uint64_t alone_since_us, wrong_since_us, doubt_until_us;
+  uint64_t again_us; /* a round of differences failed: the epoch does not end before this time */
   unsigned failures, doubts, loads;
   hv_epoch_look look;
   hv_epoch_hold hold;

@@ -278,6 +278,8 @@ static void begins(hv_epoch *self, const epoch_event *e) {
   uint64_t samples = self->own.looking.samples;
   enters(self, e);
   hv_epoch_ledger_counted(self->ledger, samples);
+  if (self->traits.local_steps && samples)
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 0);
 }
 
 static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {

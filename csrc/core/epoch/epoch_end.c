@@ -180,9 +180,9 @@ static void now_is_over(hv_epoch *self, const epoch_event *e) {
     settles(self, e);
 }
 
-/* Nobody made this step: the epoch goes on, from no samples (rule 7). */
-void epoch_stays(hv_epoch *self) {
-  epoch_tell(self, HV_EPOCH_SAYS_STAYS);
+/* Nobody made this step: the epoch goes on (rule 7). */
+void epoch_stays(hv_epoch *self, hv_epoch_notice notice) {
+  epoch_tell(self, notice);
   epoch_cancel(self);
   epoch_moves(self, HV_EPOCH_GATHERING);
   epoch_wake(self, 1);
@@ -308,10 +308,18 @@ static int waits_for_the_open(const hv_epoch *self, const epoch_event *e) {
 
 /* Rule 7: no step by itself yet. */
 static int has_to_seek_again(const hv_epoch *self, const epoch_event *e) {
-  return self->traits.sums && (!epoch_may_be_alone(self) || waits_for_the_open(self, e));
+  return self->traits.sums && !self->traits.carries && (!epoch_may_be_alone(self) || waits_for_the_open(self, e));
 }
 
 static void seeks_again(hv_epoch *self, const epoch_event *e);
+
+/* Rule 7, for differences: the epoch ends again, after a while in which batches are made. It is half as long as a search that found
+ * nobody, so searches of two peers cannot miss each other for good. */
+static void carries(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_ledger_returned(self->ledger);
+  self->again_us = e->now_us + (e->now_us - self->end.begun_us) / 2;
+  epoch_stays(self, HV_EPOCH_SAYS_CARRIES);
+}
 
 /* Rule 7, a table on the page. */
 static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
@@ -324,6 +332,8 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */
   else if (outcome == HV_EPOCH_FAILED && lane == HV_EPOCH_NOW && epoch_is_passed(self, e, ROUND_AHEAD))
     outcome = HV_EPOCH_LEFT_OUT; /* they have made this step and the next one */
+  if (outcome == HV_EPOCH_LEFT_OUT && self->traits.carries && e->figures->epoch <= r->epoch)
+    outcome = HV_EPOCH_FAILED; /* if the others make a step, they count it, and this peer comes */
   if (outcome == HV_EPOCH_LEFT_OUT) {
     is_left_out(self, lane, e);
     return;
@@ -340,12 +350,19 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     r->averaged = 1;
     r->stamp = e->stamp;
     r->lost_some = e->n_lost > 0;
-    hv_epoch_ledger_cut(self->ledger, self->config.target);
-    hv_epoch_ledger_over(self->ledger, outcome, e->share);
+    if (self->traits.carries)
+      hv_epoch_ledger_shared(self->ledger, e->share);
+    else {
+      hv_epoch_ledger_cut(self->ledger, self->config.target);
+      hv_epoch_ledger_over(self->ledger, outcome, e->share);
+    }
     judges(self, e);
     self->has_met = 1;
-  } else if (r->nobody && !has_samples) {
-    epoch_stays(self);
+  } else if ((r->nobody || self->traits.carries) && !has_samples) {
+    epoch_stays(self, HV_EPOCH_SAYS_STAYS);
+    return;
+  } else if (self->traits.carries && (e->figures->n_peers > 1 || !epoch_may_be_alone(self))) {
+    carries(self, e);
     return;
   } else {
     hv_epoch_ledger_over(self->ledger, outcome, 0);

@@ -99,8 +99,9 @@ void follower_round_is_over(hv_epoch *self, const epoch_event *e) {
     self->has_met |= r->averaged;
   } else
     r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
-  if (by_nobody && is_last && !are_others_past(self, e->which, e->figures)) {
-    epoch_stays(self);
+  int stays = by_nobody || (self->traits.carries && !r->averaged); /* after a failed round of differences they end it again */
+  if (stays && is_last && !are_others_past(self, e->which, e->figures)) {
+    epoch_stays(self, HV_EPOCH_SAYS_STAYS);
     return;
   }
   if (!r->acting[HV_EPOCH_NOW])

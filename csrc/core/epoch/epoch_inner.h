@@ -41,8 +41,8 @@ uint64_t epoch_end_due_us(const hv_epoch *self);                    /* when the 
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e);     /* looks whether anybody may still come to its groups */
 void epoch_end_leaves_rounds(hv_epoch *self, const epoch_event *e); /* after each event: rounds that are of no use any more */
 void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which);
-void epoch_stays(hv_epoch *self); /* nobody made this step: the epoch goes on, from no samples (rule 7) */
-int epoch_takes(hv_epoch *self);  /* 1: the outcome of the late lane is being taken over */
+void epoch_stays(hv_epoch *self, hv_epoch_notice notice); /* nobody made this step: the epoch goes on (rule 7) */
+int epoch_takes(hv_epoch *self);                          /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
 void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
 void epoch_void_ends(hv_epoch *self);

@@ -106,6 +106,15 @@ uint64_t hv_epoch_ledger_over(hv_epoch_ledger *l, hv_epoch_outcome outcome, doub
   return lost;
 }
 
+void hv_epoch_ledger_shared(hv_epoch_ledger *l, double share) {
+  move(&l->in_flight, &l->averaged, l->in_flight - late_part(l->in_flight, share));
+  hv_epoch_ledger_returned(l);
+}
+
+void hv_epoch_ledger_returned(hv_epoch_ledger *l) {
+  move(&l->in_flight, &l->sums, l->in_flight);
+}
+
 uint64_t hv_epoch_ledger_dropped(hv_epoch_ledger *l) {
   return lose(l, &l->in_flight, l->in_flight, HV_EPOCH_LOSS_DROPPED);
 }

@@ -5,8 +5,8 @@
  * Each sample is in one place: in the sums of the epoch that runs; in flight, in the round or step that ends an epoch; averaged, in
  * a step of the swarm; kept, in a step that this peer made by itself; or lost, by a cause. At any moment
  * produced = averaged + kept + sums + in_flight + lost.
- * A sample moves from the sums into flight, and from there on; only a kept one moves again, when it is known whose replica the
- * swarm's is.
+ * A sample moves from the sums into flight, and from there on; a kept one moves again, when it is known whose replica the swarm's
+ * is, and one of a difference moves back into the sums if no average has it.
  */
 #ifndef HV_CORE_EPOCH_LEDGER_H
 #define HV_CORE_EPOCH_LEDGER_H
@@ -97,6 +97,11 @@ uint64_t hv_epoch_ledger_cut(hv_epoch_ledger *ledger, uint64_t most);
 /* The round is over. share: the part of this peer's values that is in a CONFIRMED average, from 0 to 1. After NOBODY, PARTED and
  * FAILED the samples stay in flight, for a step of this peer's own. */
 uint64_t hv_epoch_ledger_over(hv_epoch_ledger *ledger, hv_epoch_outcome outcome, double share);
+/* For differences, which have what no anchor has (docs/design/local-steps.md). The round is CONFIRMED: the part that is not in the
+ * average is in the sums again. */
+void hv_epoch_ledger_shared(hv_epoch_ledger *ledger, double share);
+/* The same, after a round without an average: all of it is. */
+void hv_epoch_ledger_returned(hv_epoch_ledger *ledger);
 /* A load dropped what was in flight. After a round that is over and was stepped with nothing is in flight, and this does nothing.
  */
 uint64_t hv_epoch_ledger_dropped(hv_epoch_ledger *ledger);

@@ -10,6 +10,12 @@ const char *hv_epoch_action_name(hv_epoch_action action) {
 }
 
 hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
+  if (o->outer && !o->use_local_updates)
+    return hv_fail(err, HV_INVALID, "outer_optimizer steps an anchor for local steps: write use_local_updates=True");
+  if (o->outer && (o->delay_optimizer_step || o->delay_state_averaging || o->offload))
+    return hv_fail(err, HV_INVALID,
+                   "outer_optimizer cannot be combined with delay_optimizer_step, delay_state_averaging or offload_optimizer: the "
+                   "model steps in each batch, and no state is averaged; remove them");
   if (o->delay_grad_averaging && o->use_local_updates)
     return hv_fail(err, HV_INVALID,
                    "delay_grad_averaging cannot be combined with use_local_updates: no gradients are averaged then; remove "
@@ -53,6 +59,11 @@ static hv_epoch_plan plan_batch(const hv_epoch_options *o) {
   return plan;
 }
 
+/* Gradients, or differences in their place. */
+static int averages_gradients(const hv_epoch_options *o) {
+  return !o->use_local_updates || o->outer;
+}
+
 /* The end of an epoch with gradients. If something is late, so is whatever comes after it, but for COUNT. */
 static void plan_gradients(hv_epoch_plan *plan, const hv_epoch_options *o, int averages_state, int alone) {
   int steps_late = o->delay_optimizer_step, state_late = averages_state && o->delay_state_averaging;
@@ -65,22 +76,22 @@ static void plan_gradients(hv_epoch_plan *plan, const hv_epoch_options *o, int a
     do_now(plan, HV_EPOCH_APPLY); /* the step; the average follows */
   if (averages_state)
     put(plan, steps_late || state_late, HV_EPOCH_AVERAGE_STATE);
-  if (steps_late || averages_state || o->offload)
+  if (steps_late || averages_state || o->offload || o->outer)
     put(plan, steps_late || state_late, HV_EPOCH_APPLY);
 }
 
 static hv_epoch_plan plan_end(const hv_epoch_options *o, int alone, int averages_state) {
   hv_epoch_plan plan = {0};
   if (o->auxiliary) {
-    if (!alone && !o->use_local_updates)
+    if (!alone && averages_gradients(o))
       do_now(&plan, HV_EPOCH_AVERAGE_GRADIENTS);
-    if (!o->use_local_updates)
+    if (averages_gradients(o))
       do_now(&plan, HV_EPOCH_COUNT);
     if (averages_state)
       do_now(&plan, HV_EPOCH_AVERAGE_STATE);
-    if (o->use_local_updates) /* it must not be ahead of those who may come to this round */
+    if (!averages_gradients(o)) /* it must not be ahead of those who may come to this round */
       do_now(&plan, HV_EPOCH_COUNT);
-  } else if (o->use_local_updates) {
+  } else if (!averages_gradients(o)) {
     do_now(&plan, HV_EPOCH_SCHEDULE);
     do_now(&plan, HV_EPOCH_COUNT);
     if (averages_state) {
@@ -94,9 +105,11 @@ static hv_epoch_plan plan_end(const hv_epoch_options *o, int alone, int averages
 
 hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *o) {
   hv_epoch_traits traits = {.has_replica = !o->auxiliary,
-                            .sums = !o->use_local_updates,
+                            .sums = averages_gradients(o),
+                            .local_steps = !o->auxiliary && o->use_local_updates,
+                            .carries = o->outer,
                             .lead = o->delay_grad_averaging,
-                            .copies = o->offload,
+                            .copies = o->offload || o->outer,
                             .state_later = o->delay_state_averaging,
                             .every = o->average_state_every,
                             .batch = plan_batch(o)};
@@ -111,7 +124,7 @@ const hv_epoch_plan *hv_epoch_plan_end(const hv_epoch_traits *traits, uint64_t n
 }
 
 int hv_epoch_averages_state_at(const hv_epoch_traits *traits, uint64_t epoch) {
-  return epoch % traits->every == 0;
+  return !traits->carries && epoch % traits->every == 0; /* anchors are equal: an average would change no bit */
 }
 
 uint64_t hv_epoch_state_number(const hv_epoch_traits *traits, uint64_t epoch) {

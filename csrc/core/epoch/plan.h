@@ -44,6 +44,7 @@ typedef struct hv_epoch_options {
   uint8_t delay_state_averaging; /* average the state later */
   uint8_t offload;               /* the optimizer works on copies of the parameters */
   uint8_t auxiliary;             /* it averages and trains nothing */
+  uint8_t outer;                 /* with use_local_updates: average differences to an anchor, which an outer optimizer steps */
   uint64_t average_state_every;  /* epochs from one averaging of the state to the next; 1 or more */
 } hv_epoch_options;
 
@@ -60,7 +61,9 @@ typedef struct hv_epoch_plan {
 /* A peer as its options make it, once: what the machine asks for, and not for an option or a role. */
 typedef struct hv_epoch_traits {
   uint8_t has_replica; /* it trains: is counted, steps, offers, and is judged by its mark; one without follows the others */
-  uint8_t sums;        /* an epoch's gradients are summed, and averaged at its end; else each batch is a step */
+  uint8_t sums;        /* what the batches of an epoch made is averaged at its end: gradients, or a difference */
+  uint8_t local_steps; /* each batch is a step */
+  uint8_t carries;     /* a round that failed makes no step: the next one has what it had (docs/design/local-steps.md) */
   uint8_t lead;        /* epochs that trainers count before the round of their gradients */
   uint8_t copies;      /* the optimizer's outcome reaches the model with APPLY */
   uint8_t state_later; /* the state is averaged while the program trains on */

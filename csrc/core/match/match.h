@@ -142,7 +142,7 @@ struct hv_match_seek {
   hv_match *match;   /* match's own; NULL while not under way */
 };
 
-/* The group that this node had of that epoch has come to nothing, before its round: another one may form. */
+/* The group that this node had of that epoch has come to nothing: another one may form. */
 void hv_match_forget_begun(hv_match *match, hv_span epoch);
 
 /* Starts a seek; a match has one at a time. A group may be sought ahead of time, because match knows nothing of data. Any error

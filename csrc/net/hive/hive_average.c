@@ -265,18 +265,21 @@ void hv_hive_averager_free(hv_hive_averager *a) {
 
 /* The outcome, its members and what they gave, in one block. */
 static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
-  size_t n = outcome->n_members, bytes = 0;
+  size_t n = outcome->n_members, bytes = 0, missed = outcome->n_missed * sizeof(hv_hive_range);
   for (size_t i = 0; i < n; i++)
     bytes += outcome->members[i].gather.size;
-  hv_hive_average *result = hv_mem_alloc(hv_hive_mem(o->hive), sizeof *result + n * sizeof(hv_hive_member) + bytes);
+  hv_hive_average *result = hv_mem_alloc(hv_hive_mem(o->hive), sizeof *result + n * sizeof(hv_hive_member) + missed + bytes);
   if (!result) {
     hv_hive_fail_op(o, HV_NOMEM, "the round succeeded, but its result cannot be handed over: no memory; raise the memory limit");
     return;
   }
   hv_hive_member *members = (hv_hive_member *)(result + 1);
-  uint8_t *at = (uint8_t *)(members + n);
+  hv_hive_range *ranges = (hv_hive_range *)(members + n);
+  uint8_t *at = (uint8_t *)(ranges + outcome->n_missed);
   *result = (hv_hive_average){.members = members,
                               .n_members = n,
+                              .missed = ranges,
+                              .n_missed = outcome->n_missed,
                               .n_chunks = outcome->n_chunks,
                               .averaged = outcome->averaged,
                               .stamp = outcome->stamp,
@@ -294,6 +297,8 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
       memcpy(at, from->gather.data, from->gather.size);
     at += from->gather.size;
   }
+  for (size_t i = 0; i < outcome->n_missed; i++)
+    ranges[i] = (hv_hive_range){outcome->missed[i].at, outcome->missed[i].size};
   hv_future_finish_taken(o->future, result, sizeof *result, NULL);
   hv_hive_free_op(o);
 }
@@ -358,7 +363,8 @@ hv_status hv_hive_averager_step(hv_hive_averager *a, const hv_hive_step *step, h
                                         .timeout_ms = step->timeout_ms,
                                         .expected = step->expected,
                                         .require_trigger = step->require_trigger,
-                                        .allow_retries = step->allow_retries};
+                                        .allow_retries = step->allow_retries,
+                                        .repeats = step->repeats};
   return hv_hive_submit(o, out);
 }
 

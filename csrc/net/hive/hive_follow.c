@@ -47,8 +47,9 @@ static void start_open(hv_hive_op *o, hv_node *node) {
   hv_epoch_node parts = {hv_node_env(node), hv_node_progress(node), hv_node_state(node), hv_node_givers(node),
                          hv_node_takers(node)};
   hv_epoch_driver_config config = {
-      .epoch = {.options = {.use_local_updates = !c->gradients,
-                            .delay_grad_averaging = c->is_late && c->gradients,
+      .epoch = {.options = {.use_local_updates = !c->gradients || c->has_anchor,
+                            .outer = c->gradients && c->has_anchor,
+                            .delay_grad_averaging = c->is_late && c->gradients && !c->has_anchor,
                             .auxiliary = 1,
                             .average_state_every = c->average_state_every},
                 .target = c->target_batch_size,

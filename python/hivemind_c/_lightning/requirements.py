@@ -11,6 +11,22 @@ from hivemind_c._lightning.global_steps import is_kind
 from hivemind_c._lightning.namespaces import misconfigured
 
 
+def check_optimizer(strategy: Any, options: Dict[str, Any]) -> None:
+    """The Optimizer's options: no Trainer can be what these ask for."""
+    if options.get("auxiliary"):
+        raise misconfigured(
+            strategy,
+            "an auxiliary peer trains nothing, and a Trainer trains: call step() of "
+            "hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/reference/optimizer.md)",
+        )
+    if options.get("outer_optimizer") is not None:
+        raise misconfigured(
+            strategy,
+            "outer_optimizer is not supported under a Trainer: use hivemind_c.Optimizer(outer_optimizer=...) in a loop "
+            "of your own (docs/reference/optimizer.md)",
+        )
+
+
 def check_training(strategy: Any, trainer: Any, target: int) -> None:
     """The Trainer and the module: what the swarm does is not done by them as well."""
     accumulating = any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in trainer.callbacks)

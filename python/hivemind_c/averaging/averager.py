@@ -95,6 +95,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
         shutdown_timeout: Accepted without effect.
     """
 
+    _repeats = False  # the program seeks another group of an epoch whose round has failed
     _sections: Sequence[int] = ()  # indices of tensors that share no chunk with the tensor before
 
     @names_options
@@ -306,7 +307,15 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
                 if not require_trigger:
                     self._staging.make_ready()
                 future = averager.step(
-                    told, epoch_bytes(epoch), weight, looking, timeout, expected, require_trigger, allow_retries
+                    told,
+                    epoch_bytes(epoch),
+                    weight,
+                    looking,
+                    timeout,
+                    expected,
+                    require_trigger,
+                    allow_retries,
+                    self._repeats,
                 )
                 control = StepControl(
                     self,

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from enum import Enum
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from _hivemind_c import Future, HivemindCancelledError, HivemindError, HivemindTimeoutError, HivemindValueError
 
@@ -213,7 +213,8 @@ class StepControl:
         """Waits for the end of the step, and returns its figures as a tuple.
 
         It holds the members, the parts, the parts averaged, bytes, seconds of matchmaking, of waiting and of the round,
-        the number of tries, the part of the values that this peer reduces, and the stamp. A member is (peer_id, is this
+        the number of tries, the values whose averages lack this peer's as ranges (first, how many), the part of the
+        values that this peer reduces, and the stamp. A member is (peer_id, is this
         one, client mode, auxiliary, packed value, fraction of its values that was averaged).
 
         Args:
@@ -239,6 +240,11 @@ class StepControl:
     def stamp(self) -> int:
         """A number that members have in common if they hold the same averages to the bit. 0: alone."""
         return self.details(0)[-1]
+
+    @property
+    def missed(self) -> Sequence[Tuple[int, int]]:
+        """Values whose averages lack this peer's, as (first, how many), counted through all tensors."""
+        return self.details(0)[8]
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
         """Waits for the end of the step, and returns the cause of its failure, or None.

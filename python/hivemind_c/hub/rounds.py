@@ -26,6 +26,7 @@ logger = logging.getLogger("hivemind_c.hub")
 SETUP_S, LAYOUT_S = 1.0, 5.0  #: between two questions for the setup, and for the layout
 VALUE_BYTES = 8  #: of a round for each value: its sum, and the encoded average
 PREFIX = {"gradients": "{}_grad_averager", "state": "{}_state_averager"}
+ANCHOR = b"\nouter_optimizer: "  #: in that of a run whose trainers average differences to an anchor, and no state
 LATE = b"delay_grad_averaging: True\n"  #: in the setup of a run whose trainers count an epoch before its round
 
 
@@ -128,6 +129,7 @@ class Rounds:
             averaging_timeout=layout.averaging_timeout,
             average_state_every=every[0] if every else 1,
             is_late=LATE in self._setup,
+            has_anchor=ANCHOR in self._setup,
             gradients=self._averagers.get("gradients"),
             state=self._averagers.get("state"),
             record=events_path(node.peer_id),

@@ -10,6 +10,9 @@ from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.averaging.averager import made_apart
 from hivemind_c.compression import CompressionBase
 from hivemind_c.optim import options
+from hivemind_c.optim.anchor import OuterFactory
+from hivemind_c.optim.anchored_state import AnchoredStateAverager
+from hivemind_c.optim.difference_averager import DifferenceAverager
 from hivemind_c.optim.epoch_record import codec_of
 from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
 from hivemind_c.optim.parameters import flat_views
@@ -73,6 +76,8 @@ def build(
     tracking: Dict[str, Any],
 ) -> None:
     """All or nothing: what fails leaves no averager behind."""
+    if state["outer_optimizer"] is not None:
+        options.check_outer(o.schedule, common, **state)
     made = []
 
     def make(part: Callable[[], Any]) -> Any:
@@ -82,16 +87,17 @@ def build(
 
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
-        o.codec = codec_of(state["compression"] if o.schedule.use_local_updates else compression, factory)
-        if o.schedule.use_local_updates and o.state_averager.is_compressed_with_loss:
+        averages_gradients = o.schedule.averages_gradients
+        o.codec = codec_of(compression if averages_gradients else state["compression"], factory)
+        if not averages_gradients and o.state_averager.is_compressed_with_loss:
             logger.warning(LOSSY, type(state["compression"]).__name__)
         if o.client_mode:  # no joiner can ask it
             o.state_averager.offers.gift = StateGift(o.dht, o.run_id)
         options.check_scheduler(o.schedule, o.state_averager.scheduler)
         o.grad_averager = None
-        o.state_averager.lineage.kept = not o.schedule.use_local_updates
+        o.state_averager.lineage.kept = averages_gradients
         o.state_averager.lineage.is_reachable = not o.client_mode
-        if not o.schedule.use_local_updates:
+        if averages_gradients:
             o.grad_averager = make(
                 lambda: _grad_averager(
                     o,
@@ -117,8 +123,12 @@ def build(
         raise
 
 
-def _state_averager(o: RunPeer, **given: Any) -> TrainingStateAverager:
+def _state_averager(o: RunPeer, outer_optimizer: Optional[OuterFactory], **given: Any) -> TrainingStateAverager:
     with options.one_of_a_run(o.run_id):
+        if outer_optimizer is not None:
+            return AnchoredStateAverager(
+                prefix=f"{o.run_id}_state_averager", outer_optimizer=outer_optimizer, start=True, **given
+            )
         return TrainingStateAverager(
             prefix=f"{o.run_id}_state_averager",
             offload_optimizer=o.schedule.offload_optimizer,
@@ -138,6 +148,15 @@ def _state_weight_max(o: RunPeer, buffers: Any) -> float:
 
 def _grad_averager(o: RunPeer, factory: GradientAveragerFactory, **common: Any) -> GradientAverager:
     parameters, main = o.state_averager.parameters.trainable()
+    if o.schedule.outer:
+        return DifferenceAverager(
+            parameters,
+            anchor=main,
+            prefix=f"{o.run_id}_grad_averager",
+            weight_max=float(o.target_batch_size),
+            start=True,
+            **common,
+        )
     pin = any(p.device.type == "cuda" for p in parameters)
     return factory(
         parameters=parameters,

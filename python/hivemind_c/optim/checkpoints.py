@@ -27,7 +27,13 @@ class Checkpoints(_StateParts):
                 more["scheduler"] = self.scheduler.state_dict()
             if self.parameters.offload:
                 more["parameters"] = [p.detach().clone() for p in self.parameters.main]
-            return {**self.optimizer.state_dict(), "hivemind_c": more}
+            return {**self.inner.state_dict(), "hivemind_c": {**more, **self._more_to_save()}}
+
+    def _more_to_save(self) -> Dict[str, Any]:
+        return {}
+
+    def _load_more(self, more: Dict[str, Any]) -> None:
+        """Overridden by those who save more."""
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -41,7 +47,7 @@ class Checkpoints(_StateParts):
         old_epoch = state_dict.get("state", {}).get("local_epoch")  # where hivemind keeps it
         state = {index: value for index, value in state_dict["state"].items() if index != "local_epoch"}
         with self.state_lock:
-            self.optimizer.load_state_dict(copy.deepcopy({"state": state, "param_groups": state_dict["param_groups"]}))
+            self.inner.load_state_dict(copy.deepcopy({"state": state, "param_groups": state_dict["param_groups"]}))
             if self.scheduler is not None and "scheduler" in more:
                 self.scheduler.load_state_dict(copy.deepcopy(more["scheduler"]))
             self.parameters.pull()
@@ -49,6 +55,7 @@ class Checkpoints(_StateParts):
             if self.parameters.offload and "parameters" in more:
                 copy_all([p.detach() for p in self.parameters.main], more["parameters"])
                 self.parameters.push(force=True)
+            self._load_more(more)
             self.loaded = False
             self.buffers.forget()
             self.lineage.restart()

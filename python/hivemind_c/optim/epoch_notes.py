@@ -76,7 +76,7 @@ class EpochNotes:
         """
         blocked = clock.now() - called
         for control in rounds:
-            members, _, _, moved, matching, _, reducing, _, part, _ = control.details(0)
+            members, _, _, moved, matching, _, reducing, _, _, part, _ = control.details(0)
             late = min(max(0.0, matching - max(0.0, called - control.begun)), blocked)
             clock.move(late, "matching")
             reduced = min(reducing, blocked - late)

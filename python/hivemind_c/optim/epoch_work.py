@@ -70,12 +70,13 @@ class EpochWork(RunPeer):
         values, self._metric = self._metric, []
         return sum(float(value) for value in values) / len(values) if values else None
 
-    def clip_averaged_gradients(self) -> Optional[torch.Tensor]:
-        """Clips the averaged gradients to max_grad_norm, and calls averaged_grad_hook.
+    def clip_gradients(self) -> Optional[torch.Tensor]:
+        """Clips the gradients that the next step takes to max_grad_norm, and calls averaged_grad_hook.
 
         Returns the norm before clipping, or None without max_grad_norm.
         """
-        parameters, norm = [p for p in self.state_averager.parameters.main if p.grad is not None], None
+        groups = self.state_averager.inner.param_groups
+        parameters, norm = [p for group in groups for p in group["params"] if p.grad is not None], None
         if self.max_grad_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
         if self.averaged_grad_hook is not None:
@@ -92,6 +93,7 @@ class EpochWork(RunPeer):
         """Forgets what this peer has summed up."""
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()
+        self.state_averager.drop_progress()
         self._local_samples = 0
 
     def forget_count(self) -> None:

@@ -46,16 +46,27 @@ def make_optimizer(
             "params is missing: an optimizer that is a function needs the parameters; give params=model.parameters()"
         )
     parameters = Parameters(param_groups(params), offload)
-    made = optimizer(parameters.groups)
+    return parameters, made_by(optimizer, parameters, "optimizer")
+
+
+def made_by(factory: OptimizerFactory, parameters: Parameters, option: str) -> torch.optim.Optimizer:
+    """Returns the optimizer that a user's function makes.
+
+    Args:
+        factory: The function.
+        parameters: The parameters, whose groups it gets.
+        option: The option that gave the function.
+    """
+    made = factory(parameters.groups)
     if not isinstance(made, torch.optim.Optimizer):
-        raise TypeError(f"the function given as optimizer must return one of torch's, not {made!r}")
+        raise TypeError(f"the function given as {option} must return one of torch's, not {made!r}")
     inside = [id(p) for group in made.param_groups for p in group["params"]]
     if inside != [id(p) for p in parameters.main]:
         raise ValueError(
-            "the function given as optimizer must use all parameters that it receives, in their order: lambda params: "
+            f"the function given as {option} must use all parameters that it receives, in their order: lambda params: "
             "torch.optim.SGD(params, ...)"
         )
-    return parameters, made
+    return made
 
 
 def make_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer, offload: bool) -> Any:

@@ -79,13 +79,13 @@ class Hands:
         late = Action.LOCAL_STEP in optimizer.schedule.batch().background
         self.settle_local_step()
         optimizer.take_local_gradients()
-        state.parameters.lend_gradients()
-        optimizer.clip_averaged_gradients()
+        if not optimizer.schedule.outer:
+            state.parameters.lend_gradients()
+        optimizer.clip_gradients()
         if late:
             self._local.start(state.step_optimizer, state.push)
             return
-        state.step_optimizer()
-        state.parameters.push()
+        state.step_inner()
 
     # ---- an epoch's end ----
 
@@ -109,12 +109,15 @@ class Hands:
             return 1
         self._look_at_parameters(end)
         self._gradients.load_accumulators_into_averager_(end.metric)
-        if alone or not self._gradients.drop_if_not_finite():
+        if (alone and not optimizer.schedule.outer) or not self._gradients.drop_if_not_finite():
             return 1
+        if optimizer.schedule.outer:
+            self._state.drop_progress()
         logger.warning(
-            "swarm epoch %d: this peer's gradient is not finite, so its %d samples do not count; it takes the "
-            "others' average",
+            "swarm epoch %d: this peer's %s is not finite, so its %d samples do not count; it takes the others' "
+            "average",
             epoch,
+            "difference" if optimizer.schedule.outer else "gradient",
             order.samples,
         )
         return -1
@@ -133,7 +136,12 @@ class Hands:
     def _step(self, order: Order) -> Dict[str, Any]:
         optimizer, end = self._optimizer, self.end
         with self._gradients.use_averaged_gradients(end.takes, end.main, end.beside):
-            norm = optimizer.clip_averaged_gradients()
+            norm = None
+            if not optimizer.schedule.outer:
+                norm = optimizer.clip_gradients()
+            else:
+                missed = self._gradients.rounds[0].missed if end.averaged and end.samples else ()
+                self._state.keep_progress(self._gradients.parameters, missed)
             end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
             self._state.step_optimizer()
         optimizer.say(

@@ -39,6 +39,7 @@ class Notices:
             "STOP": self._stop,
             "OWN_STEP": self._own_step,
             "STAYS": self._stays,
+            "CARRIES": self._carries,
             "LEFT_OUT": self._left_out,
             "NO_STEP": self._no_step,
             "WRONG": self._wrong,
@@ -127,6 +128,16 @@ class Notices:
             logger.warning("swarm epoch %d: averaging gradients failed, so this peer %s: %s", end.epoch, own, end.error)
         if self._optimizer.grad_averager is not None:
             self._optimizer.grad_averager.reset_accumulated_grads_()
+
+    def _carries(self, order: Order, lane: int) -> None:
+        end = self._hands.end
+        logger.warning(
+            "swarm epoch %d: averaging differences failed, and others train, so this peer makes no outer step; its %d "
+            "samples go into its next difference: %s",
+            end.epoch,
+            end.samples,
+            end.error or "no peer averages with this one",
+        )
 
     def _no_step(self, order: Order, lane: int) -> None:
         logger.warning(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 import torch
 
@@ -12,6 +12,7 @@ from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht.options import limit
 from hivemind_c.optim import legacy_arguments, options
+from hivemind_c.optim.anchor import OuterFactory
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
 from hivemind_c.optim.company import CHOICES
@@ -58,6 +59,7 @@ class Optimizer(TorchInterface, MetricReports):
         delay_state_averaging: Average parameters in the background.
         average_state_every: Swarm epochs from one averaging of the parameters to the next.
         use_local_updates: Step with the gradient of each batch at once, and average parameters instead of gradients.
+        outer_optimizer: A function that makes an optimizer of an anchor, which steps it with what local steps changed.
         client_mode: Only dial out, for a machine that no peer can reach. None: as the DHT.
         auxiliary: Help other peers to average, without training.
         grad_compression: Compression of gradients on the network.
@@ -102,6 +104,7 @@ class Optimizer(TorchInterface, MetricReports):
         delay_state_averaging: bool = True,
         average_state_every: int = 1,
         use_local_updates: bool = False,
+        outer_optimizer: Optional[OuterFactory] = None,
         client_mode: Optional[bool] = None,
         auxiliary: bool = False,
         grad_compression: CompressionBase = NoCompression(),
@@ -129,7 +132,6 @@ class Optimizer(TorchInterface, MetricReports):
         self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)
-        options.check_norm(max_grad_norm)
         options.choice(when_alone, "when_alone", CHOICES)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
@@ -139,25 +141,27 @@ class Optimizer(TorchInterface, MetricReports):
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
             delay_optimizer_step=bool(delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step),
-            delay_state_averaging=bool(delay_state_averaging),
+            delay_state_averaging=bool(delay_state_averaging) and outer_optimizer is None,
             offload_optimizer=bool(offload_optimizer),
             auxiliary=self.auxiliary,
             average_state_every=average_state_every,
+            outer=outer_optimizer is not None,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
-        self.max_grad_norm, self.averaged_grad_hook = max_grad_norm, averaged_grad_hook
+        self.max_grad_norm, self.averaged_grad_hook = options.norm(max_grad_norm), averaged_grad_hook
         self.on_epoch = options.on_epoch(on_epoch)
+        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self.shutdown_timeout = limit(shutdown_timeout, "shutdown_timeout") or 0.0
         self._set_verbose(verbose)
         _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
-        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))
         build(
             self,
             averager_options(self, averager_opts, allreduce_timeout, next_chunk_timeout),
             dict(
                 optimizer=optimizer,
+                outer_optimizer=outer_optimizer,
                 params=params,
                 scheduler=scheduler,
                 average_opt_statistics=average_opt_statistics,
@@ -172,8 +176,7 @@ class Optimizer(TorchInterface, MetricReports):
         )
         if self.grad_averager is not None and batch_size_per_step is not None:
             self.grad_averager.sizes_are_equal()
-        self.ledger, self.setups = EpochLedger(self), SetupWatch(self)
-        self._local_samples, self._metric = 0, []
+        self.ledger, self.setups, self._local_samples, self._metric = EpochLedger(self), SetupWatch(self), 0, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self.driver = Driver(self, self.reporter, when_alone)
         self.state_averager.count_by(self.driver)
@@ -376,6 +379,14 @@ class Optimizer(TorchInterface, MetricReports):
     def last_epoch(self) -> Optional[EpochRecord]:
         """The EpochRecord of the latest swarm epoch that is complete, or None."""
         return self.ledger.last
+
+    @property
+    def anchor(self) -> List[torch.Tensor]:
+        """Copies of the parameters after the latest outer step, in the order of the optimizer's. Equal at all peers."""
+        if not self.schedule.outer:
+            raise ValueError("there is no anchor without outer_optimizer: the parameters of the model are the state")
+        with self.state_averager.state_lock:
+            return [main.detach().clone() for main in self.state_averager.parameters.main]
 
     @property
     def local_progress(self) -> Any:

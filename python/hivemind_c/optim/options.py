@@ -6,11 +6,12 @@ import contextlib
 import inspect
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
 
+import torch
 from _hivemind_c import HivemindError
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hivemind_c._signature import unknown_option
-from hivemind_c.compression import CompressionBase
+from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.optim.names import run_name  # noqa: F401  of Optimizer
 
 
@@ -64,10 +65,11 @@ def check_times(averaging_timeout: float, matchmaking_time: float) -> None:
         )
 
 
-def check_norm(max_grad_norm: Optional[float]) -> None:
-    """Raises ValueError if a norm to clip to is not more than 0."""
+def norm(max_grad_norm: Optional[float]) -> Optional[float]:
+    """Returns the norm. Raises ValueError if it is not more than 0."""
     if max_grad_norm is not None and not max_grad_norm > 0:
         raise ValueError(f"max_grad_norm must be more than 0, not {max_grad_norm!r}")
+    return max_grad_norm
 
 
 def compression(value: Any, name: str) -> CompressionBase:
@@ -161,6 +163,48 @@ def check_gradients(
     if schedule.auxiliary and batch_size_per_step is not None:
         raise ValueError(
             "an auxiliary peer has no batch size: it trains nothing; remove batch_size_per_step or auxiliary"
+        )
+
+
+def check_outer(schedule: Any, averager_options: Dict[str, Any], **given: Any) -> None:
+    """Raises an error if an outer optimizer cannot be combined with the other options.
+
+    Args:
+        schedule: The Schedule.
+        averager_options: Options of both averagers.
+        **given: Further options of the state averager.
+    """
+    outer = given["outer_optimizer"]
+    if isinstance(outer, torch.optim.Optimizer) or not callable(outer):
+        raise TypeError(
+            "outer_optimizer must be a function that makes an optimizer of the anchor, like "
+            f"functools.partial(torch.optim.SGD, lr=0.7, momentum=0.5, nesterov=True), not {outer!r}"
+        )
+    useless = {
+        "average_state_every": schedule.average_state_every != 1,
+        "average_opt_statistics": len(given["average_opt_statistics"]) > 0,
+        "extra_tensors": len(list(given["extra_tensors"])) > 0,
+        "state_averaging_compression": type(given["compression"]) is not NoCompression,
+    }
+    for name in (name for name, is_given in useless.items() if is_given):
+        raise ValueError(
+            f"{name} cannot be combined with outer_optimizer: anchors are equal at all peers, so no state is averaged; "
+            f"remove {name}"
+        )
+    if type(given["state_compression"]) is not NoCompression:
+        raise ValueError(
+            "load_state_compression cannot be combined with outer_optimizer, because anchors are equal to the bit: "
+            "remove it; grad_compression is that of the differences"
+        )
+    if given["buffers"] is not None and not isinstance(given["buffers"], str):
+        raise ValueError(
+            'buffers cannot be averaged with outer_optimizer: no state is averaged; write buffers="local", and use '
+            "layers without running statistics"
+        )
+    if averager_options.get("target_group_size"):
+        raise ValueError(
+            "target_group_size cannot be combined with outer_optimizer: each group would make an anchor of its own; "
+            "remove it from averager_opts"
         )
 
 

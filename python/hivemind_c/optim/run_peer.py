@@ -41,6 +41,7 @@ class RunPeer(PlanOptions):
     codec: str
     state_averager: TrainingStateAverager
     tracker: ProgressTracker
+    ledger: Any
     _local_samples: int  # of this epoch, with local updates
 
     @property
@@ -56,6 +57,8 @@ class RunPeer(PlanOptions):
     @property
     def local_samples(self) -> int:
         """Samples of this peer in this swarm epoch."""
+        if self.schedule.outer:
+            return self.ledger.samples.sums
         return self.grad_averager.local_samples_accumulated if self.grad_averager is not None else self._local_samples
 
     @property

@@ -56,6 +56,7 @@ class Schedule:
     offload_optimizer: bool = False
     auxiliary: bool = False
     average_state_every: int = 1
+    outer: bool = False
 
     def __post_init__(self) -> None:
         every = self.average_state_every
@@ -67,6 +68,11 @@ class Schedule:
     def core(self) -> _hivemind_c.EpochPlan:
         """The options as the core has them."""
         return _hivemind_c.EpochPlan(**dataclasses.asdict(self))
+
+    @property
+    def averages_gradients(self) -> bool:
+        """Whether an epoch's end averages gradients, or differences in their place."""
+        return not self.use_local_updates or self.outer
 
     def averages_state_at(self, epoch: int) -> bool:
         """Whether state is averaged when `epoch` begins."""

@@ -38,8 +38,10 @@ def _pairs(o: RunPeer) -> Iterator[Pair]:
     yield "setup", FORMAT
     yield "target_batch_size", o.target_batch_size
     yield "parameters", _described(state.parameters.main, state.parameter_names)
-    yield "optimizer", type(state.optimizer).__name__
-    yield from options_of(state.optimizer.param_groups, scheduled_by(state.scheduler))
+    if schedule.outer:  # also its rate: all step alike
+        yield "outer_optimizer", outer_of(state.optimizer)
+    yield "optimizer", type(state.inner).__name__
+    yield from options_of(state.inner.param_groups, scheduled_by(state.scheduler))
     yield "use_local_updates", schedule.use_local_updates
     yield "delay_grad_averaging", schedule.delay_grad_averaging
     yield "average_state_every", schedule.average_state_every
@@ -79,6 +81,19 @@ def options_of(groups: List[Dict[str, Any]], but: Set[str]) -> Iterator[Pair]:
         yield name, values[0] if len(set(values)) == 1 else f"{', '.join(values)} in {len(values)} groups"
 
 
+def outer_of(optimizer: torch.optim.Optimizer) -> str:
+    """Returns an outer optimizer with all options of its groups, as text.
+
+    Args:
+        optimizer: The outer optimizer.
+    """
+    groups = [
+        ", ".join(f"{name}={number(group[name])}" for name in sorted(group) if name not in HOW | OWN_NAMES)
+        for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__name__}({'; '.join(groups)})"
+
+
 def option_names(optimizer: RunPeer) -> Set[str]:
     """Returns the fields of an Optimizer's setup that are options of parameter groups.
 
@@ -86,7 +101,7 @@ def option_names(optimizer: RunPeer) -> Set[str]:
         optimizer: The Optimizer.
     """
     state = optimizer.state_averager
-    return {name for name, _ in options_of(state.optimizer.param_groups, scheduled_by(state.scheduler))}
+    return {name for name, _ in options_of(state.inner.param_groups, scheduled_by(state.scheduler))}
 
 
 def number(value: Any) -> str:

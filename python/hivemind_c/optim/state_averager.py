@@ -19,7 +19,7 @@ from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.buffers import Buffers, infos_of
 from hivemind_c.optim.checkpoints import Checkpoints
 from hivemind_c.optim.epoch_counter import OwnEpoch
-from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory, make_optimizer, make_scheduler
+from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerFactory
 from hivemind_c.optim.grad_averager import UncompressedKey, outcome_of
 from hivemind_c.optim.lineage import Lineage
 from hivemind_c.optim.manual_steps import ManualSteps
@@ -97,8 +97,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         status_loglevel: int = logging.DEBUG,
         **kwargs: Any,
     ):
-        self.parameters, self.optimizer = make_optimizer(optimizer, params, offload_optimizer)
-        self.scheduler = make_scheduler(scheduler, self.optimizer, offload_optimizer)
+        self._make(optimizer, params, offload_optimizer)
+        self.scheduler = self._make_scheduler(scheduler, offload_optimizer)
         self._scheduler_end = SchedulerEnd()
         self.offload_optimizer, self.custom_gradients = offload_optimizer, custom_gradients
         self.sync_epoch_when_averaging, self.delta_rule_averaging = sync_epoch_when_averaging, delta_rule_averaging

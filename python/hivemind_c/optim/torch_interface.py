@@ -80,7 +80,7 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
     @property
     def opt(self) -> torch.optim.Optimizer:
         """The inner optimizer."""
-        return self.state_averager.optimizer
+        return self.state_averager.inner
 
     @property
     def state(self) -> Any:
@@ -109,6 +109,8 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
         state_dict = self.state_averager.state_dict()
         if hasattr(self.grad_averager, "state_dict"):
             state_dict["hivemind_c"]["grad_averager"] = self.grad_averager.state_dict()
+        if self.schedule.outer:
+            state_dict["hivemind_c"]["samples"] = self.ledger.samples.sums  # behind the steps that no anchor has
         return state_dict
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -126,6 +128,8 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
             if kept is not None and hasattr(self.grad_averager, "load_state_dict"):
                 self.grad_averager.load_state_dict(kept)
         self._local_samples = 0
+        if self.schedule.outer:
+            self.ledger.samples.counted(int(state_dict.get("hivemind_c", {}).get("samples", 0)))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients of the model. Samples that were counted stay counted.

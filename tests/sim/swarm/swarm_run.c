@@ -26,9 +26,10 @@
 
 typedef enum play {
   PLAIN,
-  LOCAL, /* each batch is a step */
-  ODD,   /* gradients that are not finite, and states of which only averages are offered */
-  LONE   /* the same, and who is alone waits */
+  LOCAL,  /* each batch is a step */
+  ANCHOR, /* the same, and an outer optimizer steps an anchor */
+  ODD,    /* gradients that are not finite, and states of which only averages are offered */
+  LONE    /* the same, and who is alone waits */
 } play;
 
 /* ---- turns ---- */
@@ -276,9 +277,9 @@ static void says_plan(const room *r, int help) {
   hv_sim_say(
       r->run->sim,
       "%zu peers, %zu of them dial out only%s, epochs of %.1f s, models %s; late: gradients %d, step %d, state %d; offload %d, "
-      "local updates %d, the state each %llu epochs",
+      "local updates %d, an anchor %d, the state each %llu epochs",
       r->first, r->clients, help ? ", and a hub" : "", (double)r->epoch_us * 1e-6, r->models ? "differ" : "are equal",
-      o->delay_grad_averaging, o->delay_optimizer_step, o->delay_state_averaging, o->offload, o->use_local_updates,
+      o->delay_grad_averaging, o->delay_optimizer_step, o->delay_state_averaging, o->offload, o->use_local_updates, o->outer,
       (unsigned long long)o->average_state_every);
 }
 
@@ -292,6 +293,10 @@ static void plays(swarm_run *run, play which) {
     r.program.options = (hv_epoch_options){.use_local_updates = 1,
                                            .delay_state_averaging = r.program.options.delay_state_averaging,
                                            .average_state_every = r.program.options.average_state_every};
+  if (which == ANCHOR) {
+    r.program.options = (hv_epoch_options){.use_local_updates = 1, .outer = 1, .average_state_every = 1};
+    r.program.fails = below(&r, 3) ? 0 : 0.02;
+  }
   if (!faults_of(&r)) {
     hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500};
     hv_sim_set_link(run->sim, HV_SIM_ANY, HV_SIM_ANY, &link);
@@ -320,6 +325,8 @@ static void plays(swarm_run *run, play which) {
   }
   swarm_figure(run, "epochs", (double)r.epochs);
   swarm_figure(run, "alike", (double)r.n_alike);
+  if (which == ANCHOR)
+    swarm_figure(run, "anchors", (double)r.n_anchors);
   swarm_figure(run, "skipped", (double)r.skipped);
   swarm_figure(run, "false_states", (double)r.n_false);
   swarm_figure(run, "loads_s", (double)r.loads_us * 1e-6);
@@ -337,6 +344,10 @@ void swarm_run_play(swarm_run *run) {
 
 void swarm_run_local_play(swarm_run *run) {
   plays(run, LOCAL);
+}
+
+void swarm_run_anchor_play(swarm_run *run) {
+  plays(run, ANCHOR);
 }
 
 void swarm_run_odd_play(swarm_run *run) {

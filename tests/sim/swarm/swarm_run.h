@@ -61,6 +61,7 @@ typedef struct member {
   unsigned lives;
   uint64_t skipped;    /* epochs that it counted without a step */
   uint64_t own_steps;  /* that it told of */
+  uint64_t got;        /* 1 + the latest epoch whose average of differences was judged */
   uint64_t endings;    /* 1 + the latest epoch whose end was seen */
   int has_averaged;    /* that one */
   uint64_t could_us;   /* since when it is aside while a state that it seeks is on offer */
@@ -105,11 +106,12 @@ struct room {
   going went;
   size_t gone, goes; /* goes: it says goodbye; SIZE_MAX */
   uint64_t longest_us[GOINGS + 1], coming_us, n_coming, epochs;
-  uint64_t loads_us; /* the longest that a state on offer was waited for */
-  double newest;     /* most steps behind a state that the swarm ever had */
-  uint64_t skipped;  /* epochs that some peer counted without a step */
-  uint64_t n_alike;  /* epochs from which all of the first were judged to be alike */
-  uint64_t together; /* 1 + the first epoch that all of them averaged together */
+  uint64_t loads_us;  /* the longest that a state on offer was waited for */
+  double newest;      /* most steps behind a state that the swarm ever had */
+  uint64_t skipped;   /* epochs that some peer counted without a step */
+  uint64_t n_anchors; /* averages of differences that were made again of what their members gave */
+  uint64_t n_alike;   /* epochs from which all of the first were judged to be alike */
+  uint64_t together;  /* 1 + the first epoch that all of them averaged together */
   ending endings[ENDINGS];
   replica replicas[REPLICAS];
   uint64_t n_replicas;

@@ -4,6 +4,7 @@
 #include "core/peers/standing.h"
 #include "core/progress/zones.h"
 
+#include <math.h>
 #include <string.h>
 
 static int is_out(const member *s) {
@@ -79,7 +80,8 @@ static void checks_end(room *r, size_t i, uint64_t took) {
     most = HEARSAY_US;
   else if (after && r->went == KILLED)
     most = DEATH_US;
-  most += 2 * r->program.batch_us; /* a peer sees the end when its batch ends */
+  most += 2 * r->program.batch_us;                                              /* a peer sees the end when its batch ends */
+  most += hv_epoch_traits_of(&r->program.options).carries ? MATCHMAKING_US : 0; /* after a failed round it seeks again */
   most += is_wide(r) ? SUMS_US : 0;
   most += r->program.fails > 0 ? UNFIT_US : 0;
   most += r->clients ? HEARS_US : 0;
@@ -188,14 +190,49 @@ static void checks_bits(room *r, size_t i) {
   s->mark = lineage->mark;
   for (size_t k = 0; k < REPLICAS && k < r->n_replicas; k++)
     if (hv_mark_equal(&r->replicas[k].mark, &lineage->mark)) {
-      if (memcmp(r->replicas[k].values, p->model, sizeof p->model) != 0)
+      if (memcmp(r->replicas[k].values, pretender_replica(p), sizeof p->model) != 0)
         swarm_fail(r->run, "n%zu in epoch %llu has the mark of another replica, and other bits", i,
                    (unsigned long long)pretender_look(p)->told);
       return;
     }
   replica *new = &r->replicas[r->n_replicas++ % REPLICAS];
   new->mark = lineage->mark;
-  memcpy(new->values, p->model, sizeof p->model);
+  memcpy(new->values, pretender_replica(p), sizeof p->model);
+}
+
+static const pretender *member_of(const room *r, const hv_peer_id *id) {
+  for (size_t i = 0; i < r->n; i++)
+    if (hv_peer_equal(&r->seats[i].program.id, id))
+      return lives(r, i) && !is_liar(r, i) ? &r->seats[i].program : NULL;
+  return NULL;
+}
+
+/* Local steps: the average is that of what its members gave, weighted by their samples; so each anchor follows from what counted.
+ * Not judged where a value of a member is missing, or a member has gone since. */
+static void checks_anchor(room *r, size_t i) {
+  member *s = &r->seats[i];
+  const pretender *p = &s->program;
+  const pretender_difference *got = &p->got;
+  double expected[PRETENDER_ANCHOR] = {0}, total = 0;
+  if (got->epochs == s->got)
+    return;
+  s->got = got->epochs;
+  if (pretender_look(p)->end.lost_some || r->lies_in_rounds || p->round.n == PRETENDER_MET)
+    return;
+  for (size_t k = 0; k < p->round.n; k++) {
+    const pretender *other = member_of(r, &p->round.members[k]);
+    if (!other || other->gave.epochs != got->epochs)
+      return;
+    double weight = (double)other->gave.samples; /* averagers here cut none */
+    for (size_t v = 0; v < PRETENDER_ANCHOR; v++)
+      expected[v] += weight * (double)other->gave.values[v];
+    total += weight;
+  }
+  for (size_t v = 0; v < PRETENDER_ANCHOR && total > 0; v++)
+    if (fabs(expected[v] / total - (double)got->values[v]) > 1e-3)
+      swarm_fail(r->run, "n%zu stepped its anchor in epoch %llu by %g, and its members' samples make %g", i,
+                 (unsigned long long)got->epochs - 1, (double)got->values[v], expected[v] / total);
+  r->n_anchors += total > 0;
 }
 
 void swarm_run_checks_safety(room *r, size_t i) {
@@ -237,7 +274,7 @@ static void checks_newest(room *r) {
       newest = steps > newest ? steps : newest;
       n++;
     }
-  if (r->program.options.use_local_updates) /* replicas differ on purpose, and their averages have means of steps */
+  if (!hv_epoch_traits_of(&r->program.options).sums) /* replicas differ on purpose, and their averages have means of steps */
     return;
   if (!is_faulty(r) && n && newest + LOST_STEPS < r->newest)
     swarm_fail(r->run, "the newest state had %.1f steps, and nobody has more than %.1f", r->newest, newest);
@@ -413,7 +450,7 @@ static void checks_believed(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
   const hv_epoch *e = pretender_look(&s->program);
   const hv_epoch_options *o = &r->program.options;
-  uint64_t most = r->furthest + 1 + (o->use_local_updates ? o->average_state_every : 0);
+  uint64_t most = r->furthest + 1 + (hv_epoch_traits_of(o).sums ? 0 : o->average_state_every);
   int has_to_seek = !e->failures && (e->lineage->is_wrong || e->is_unfit);
   if (e->told <= most || is_faulty(r) || (helps(r, i) && counted(r) < 2 * r->liars))
     s->true_us = now;
@@ -466,6 +503,7 @@ void swarm_run_checks(room *r) {
     checks_loads(r, i, now);
     checks_aside(r, i, now);
     checks_bits(r, i);
+    checks_anchor(r, i);
   }
   sees_furthest(r);
   if (r->n_false)

@@ -599,6 +599,7 @@ static void late_outcome_that_came_during_a_local_step_is_taken(void **unused) {
   hv_epoch_options options = {.average_state_every = 1, .use_local_updates = 1, .delay_state_averaging = 1};
   scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1); /* of the batch that waited for the swarm */
   s->e.late = HV_EPOCH_LATE_WORKS;
   s->e.end.plan = *hv_epoch_plan_end(&s->e.traits, 1, 0);
   epoch_is_over(s);

@@ -52,6 +52,25 @@ static void share_outside_of_its_range_loses_no_more_than_there_is(void **unused
   }
 }
 
+/* Differences: nothing of them is lost in a round. */
+static void part_of_a_difference_is_averaged_and_the_rest_returns(void **unused) {
+  (void)unused;
+  hv_epoch_ledger l = {0};
+  hv_epoch_ledger_counted(&l, 120);
+  hv_epoch_ledger_taken(&l);
+  hv_epoch_ledger_returned(&l);
+  assert_places(&l, 0, 0, 120, 0, 0);
+  hv_epoch_ledger_taken(&l);
+  hv_epoch_ledger_shared(&l, 0.75);
+  assert_places(&l, 90, 0, 30, 0, 0);
+  hv_epoch_ledger_taken(&l);
+  hv_epoch_ledger_shared(&l, 0);
+  assert_places(&l, 90, 0, 30, 0, 0);
+  hv_epoch_ledger_taken(&l);
+  hv_epoch_ledger_shared(&l, 1);
+  assert_places(&l, 120, 0, 0, 0, 0);
+}
+
 /* A round fails, this peer steps by itself, and the others' replica turns out to be the swarm's. */
 static void own_step_is_kept_then_given_up_or_settled(void **unused) {
   (void)unused;
@@ -203,6 +222,7 @@ int main(void) {
       cmocka_unit_test(samples_of_a_confirmed_round_are_averaged),
       cmocka_unit_test(late_part_and_samples_above_the_target_are_lost),
       cmocka_unit_test(share_outside_of_its_range_loses_no_more_than_there_is),
+      cmocka_unit_test(part_of_a_difference_is_averaged_and_the_rest_returns),
       cmocka_unit_test(own_step_is_kept_then_given_up_or_settled),
       cmocka_unit_test(dropped_round_loses_its_samples_once),
       cmocka_unit_test(batch_that_counts_for_nothing_is_produced_and_lost),

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { N_FLAGS = 6 };
+enum { N_FLAGS = 7 };
 
 /* The options of a number, a bit for each flag. False: they contradict each other. */
 static int options_of(unsigned bits, uint64_t every, hv_epoch_options *out) {
@@ -15,6 +15,7 @@ static int options_of(unsigned bits, uint64_t every, hv_epoch_options *out) {
                             .delay_state_averaging = bits >> 3 & 1,
                             .offload = bits >> 4 & 1,
                             .auxiliary = bits >> 5 & 1,
+                            .outer = bits >> 6 & 1,
                             .average_state_every = every};
   return hv_epoch_options_check(out, NULL) == HV_OK;
 }
@@ -52,6 +53,8 @@ static void each_option_has_its_plan(void **unused) {
              "AVERAGE_GRADIENTS STEP SCHEDULE AVERAGE_STATE APPLY");
   assert_end((hv_epoch_options){.use_local_updates = 1}, "SCHEDULE COUNT AVERAGE_STATE APPLY", "");
   assert_end((hv_epoch_options){.use_local_updates = 1, .delay_state_averaging = 1}, "SCHEDULE COUNT", "AVERAGE_STATE APPLY");
+  assert_end((hv_epoch_options){.use_local_updates = 1, .outer = 1}, "AVERAGE_GRADIENTS STEP SCHEDULE COUNT APPLY", "");
+  assert_end((hv_epoch_options){.use_local_updates = 1, .outer = 1, .auxiliary = 1}, "AVERAGE_GRADIENTS COUNT", "");
   assert_end((hv_epoch_options){.auxiliary = 1, .delay_state_averaging = 1}, "AVERAGE_GRADIENTS COUNT AVERAGE_STATE", "");
 }
 
@@ -81,6 +84,9 @@ static void contradicting_options_are_refused(void **unused) {
                  "cannot be combined with use_local_updates");
   assert_refused((hv_epoch_options){.average_state_every = 1, .delay_grad_averaging = 1}, "needs delay_optimizer_step=True");
   assert_refused((hv_epoch_options){.average_state_every = 1, .delay_optimizer_step = 1}, "offload_optimizer=True");
+  assert_refused((hv_epoch_options){.average_state_every = 1, .outer = 1}, "use_local_updates=True");
+  assert_refused((hv_epoch_options){.average_state_every = 1, .outer = 1, .use_local_updates = 1, .offload = 1},
+                 "outer_optimizer cannot be combined");
   assert_refused((hv_epoch_options){0}, "1 or more");
   hv_epoch_options follows = {.average_state_every = 1, .delay_grad_averaging = 1, .auxiliary = 1}; /* it has no step */
   assert_int_equal(hv_epoch_options_check(&follows, NULL), HV_OK);
@@ -113,9 +119,10 @@ static void assert_sound(const hv_epoch_options *o, const hv_epoch_plan *plan, u
   assert_true(last_place(plan->now, plan->n_now, HV_EPOCH_COUNT));
   assert_true(!plan->n_late || plan->late[plan->n_late - 1] == HV_EPOCH_APPLY);
   assert_true(!plan->n_late || o->delay_optimizer_step || o->delay_state_averaging);
-  assert_int_equal(counts[HV_EPOCH_STEP], !o->auxiliary && !o->use_local_updates);
-  assert_int_equal(counts[HV_EPOCH_AVERAGE_GRADIENTS], !alone && !o->use_local_updates);
-  assert_int_equal(counts[HV_EPOCH_AVERAGE_STATE], !alone && next_epoch % o->average_state_every == 0);
+  int sums = !o->use_local_updates || o->outer;
+  assert_int_equal(counts[HV_EPOCH_STEP], !o->auxiliary && sums);
+  assert_int_equal(counts[HV_EPOCH_AVERAGE_GRADIENTS], !alone && sums);
+  assert_int_equal(counts[HV_EPOCH_AVERAGE_STATE], !alone && !o->outer && next_epoch % o->average_state_every == 0);
   assert_true(!o->offload || !counts[HV_EPOCH_STEP] || counts[HV_EPOCH_APPLY]);
   assert_int_equal(hv_epoch_plan_has(plan, HV_EPOCH_STEP), counts[HV_EPOCH_STEP]);
 }

@@ -1,0 +1,118 @@
+"""AnchoredStateAverager: the state of a peer that makes local steps, which is the anchor and the outer optimizer's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import torch
+
+from hivemind_c.compression import CompressionInfo
+from hivemind_c.optim.anchor import AnchoredParameters, OuterFactory, OuterStep, Range
+from hivemind_c.optim.factories import make_optimizer, made_by
+from hivemind_c.optim.parameters import all_finite, copy_all
+from hivemind_c.optim.state_averager import TrainingStateAverager
+from hivemind_c.optim.statistics import alike, describe
+
+
+class AnchoredStateAverager(TrainingStateAverager):
+    """Steps the model with each batch and the anchor at an epoch's end, and shares the anchor with joining peers.
+
+    Args:
+        outer_optimizer: A function that makes the outer optimizer of the anchor's parameter groups.
+        **kwargs: Options of TrainingStateAverager; optimizer is the inner one.
+    """
+
+    parameters: AnchoredParameters
+
+    def __init__(self, *, outer_optimizer: OuterFactory, **kwargs: Any):
+        self._make_outer = outer_optimizer
+        super().__init__(offload_optimizer=True, **kwargs)
+        self._outer = OuterStep(self.optimizer)
+
+    def _make(self, optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> None:
+        model, self.inner = make_optimizer(optimizer, params, False)
+        self.parameters = AnchoredParameters(model.model)
+        self.optimizer = made_by(self._make_outer, self.parameters, "outer_optimizer")
+
+    def _make_scheduler(self, scheduler: Any, offload: bool) -> Any:
+        return super()._make_scheduler(scheduler, False)
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:
+        """The groups of the inner optimizer."""
+        return self.inner.param_groups
+
+    # ---- steps ----
+
+    def step_inner(self) -> None:
+        """Steps the model with the gradients in it."""
+        with self.state_lock:
+            self.inner.step()
+
+    def step_optimizer(self, grad_scaler: Any = None) -> None:
+        """Steps the anchor with the differences in it.
+
+        Args:
+            grad_scaler: Not used: no difference is scaled.
+        """
+        with self.state_lock:
+            self._outer.step()
+
+    def keep_progress(self, parameters: Sequence[torch.Tensor], missed: Sequence[Range]) -> None:
+        """Remembers this peer's progress where an average lacks it, before the anchor steps.
+
+        Args:
+            parameters: The parameters of the model that were averaged, in their order.
+            missed: The values without this peer's, counted through all of these parameters.
+        """
+        self.parameters.keep_progress(parameters, missed)
+
+    @torch.no_grad()
+    def drop_progress(self) -> None:
+        """The model becomes the anchor, and statistics of the inner optimizer that are not finite begin anew."""
+        with self.state_lock:
+            self.parameters.push(force=True)
+            for p, state in list(self.inner.state.items()):
+                tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
+                if not all_finite([tensor for tensor in tensors if tensor.is_floating_point()]):
+                    self.inner.state[p] = {}
+
+    # ---- states and checkpoints ----
+
+    def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
+        """Returns (metadata, tensors, infos) of anchor and outer optimizer for a joining peer."""
+        metadata, tensors, infos = super().get_current_state()
+        if self.scheduler is not None:  # the rates are its work, so they go with it
+            metadata["inner"] = describe(self.inner)["groups"]
+        return metadata, tensors, infos
+
+    @torch.no_grad()
+    def set_current_state(self, metadata: Dict[str, Any], tensors: Sequence[torch.Tensor]) -> None:
+        """Replaces the anchor by one from a peer. The model becomes the anchor; the inner optimizer's state stays.
+
+        Raises ValueError, and changes nothing, if it is not a state of this training.
+
+        Args:
+            metadata: Metadata from get_current_state() of the peer.
+            tensors: Tensors from get_current_state() of the peer.
+        """
+        super().set_current_state(metadata, tensors)
+        groups = metadata.get("inner")
+        if self.scheduler is None or not isinstance(groups, (list, tuple)):
+            return
+        for mine, theirs in zip(self.inner.param_groups, groups):
+            for name, value in theirs.items() if isinstance(theirs, dict) else ():
+                if name in mine and name != "params" and alike(mine[name], value):
+                    mine[name] = value
+
+    def _more_to_save(self) -> Dict[str, Any]:
+        local = [p.detach().clone() for p in self.parameters.model]
+        return {"outer": self.optimizer.state_dict(), "local": local}
+
+    def _load_more(self, more: Dict[str, Any]) -> None:
+        if "outer" not in more:  # of a run without an anchor: the model is where this one begins
+            copy_all([p.detach() for p in self.parameters.main], [p.detach() for p in self.parameters.model])
+            return
+        self.optimizer.load_state_dict(copy.deepcopy(more["outer"]))
+        copy_all([p.detach() for p in self.parameters.model], more["local"])

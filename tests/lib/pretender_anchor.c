@@ -1,0 +1,119 @@
+#include "lib/pretender_anchor.h"
+
+#include "core/outer/outer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The model is ahead of the anchor by what its batches did and no average has, and as many samples are in the sums. */
+static void checks_progress(pretender *p, uint64_t samples) {
+  if (p->summed != samples)
+    pretender_fails(p, "n%zu has %llu samples that no average has, and the machine says %llu", p->index,
+                    (unsigned long long)p->summed, (unsigned long long)samples);
+  for (size_t v = 0; v < PRETENDER_ANCHOR; v++)
+    if (fabs((double)p->model[v] - (double)p->main[v] - p->own[v]) > 1e-3)
+      pretender_fails(p, "n%zu: value %zu is %g ahead of its anchor, and its batches moved it by %g", p->index, v,
+                      (double)p->model[v] - (double)p->main[v], p->own[v]);
+}
+
+static void steps_locally(pretender *p) {
+  for (size_t v = 0; v < PRETENDER_ANCHOR; v++) {
+    p->model[v] -= 0.125f * p->gradients[v];
+    p->own[v] -= 0.125 * (double)p->gradients[v];
+  }
+}
+
+static void drops(pretender *p) {
+  memcpy(p->model, p->main, sizeof p->model);
+  memset(p->own, 0, sizeof p->own);
+  p->summed = 0;
+}
+
+static int prepares(pretender *p, const hv_epoch_order *order) {
+  checks_progress(p, order->samples);
+  memset(p->gradients, 0, sizeof p->gradients);
+  for (size_t v = 0; v < PRETENDER_ANCHOR; v++)
+    p->gradients[v] = p->main[v] - p->model[v];
+  if (p->program.lies & PRETENDER_LIES_GRADIENTS)
+    pretender_makes_up(p, p->gradients, PRETENDER_ANCHOR);
+  p->round = (pretender_met){0};
+  p->gave = (pretender_difference){.epochs = pretender_look(p)->end.epoch + 1, .samples = order->samples};
+  memcpy(p->gave.values, p->gradients, sizeof p->gave.values);
+  if (check_uniform(&p->rng) >= p->program.fails)
+    return 1;
+  memset(p->gradients, 0, sizeof p->gradients);
+  p->gave.samples = 0;
+  drops(p);
+  return -1;
+}
+
+static int misses(const pretender *p, size_t v) {
+  for (size_t i = 0; i < p->round.n_missed; i++)
+    if (v >= p->round.missed[i].at && v < p->round.missed[i].at + p->round.missed[i].size)
+      return 1;
+  return 0;
+}
+
+/* The anchor steps; then the model is the anchor, where the average has this peer's values, and as far ahead of it as before, where
+ * it has not. */
+static void steps(pretender *p) {
+  static const hv_outer_rule rule = {0.7f, 0.5f, 1};
+  const hv_epoch *e = pretender_look(p);
+  hv_outer_tensor tensor = {p->main, p->main + PRETENDER_ANCHOR, p->gradients, PRETENDER_ANCHOR, 0};
+  float ahead[PRETENDER_ANCHOR];
+  for (size_t v = 0; v < PRETENDER_ANCHOR; v++) {
+    int missed = e->end.averaged && p->gave.samples && misses(p, v);
+    ahead[v] = missed ? p->model[v] - p->main[v] : 0;
+    p->own[v] = missed ? p->own[v] : 0;
+  }
+  if (e->end.averaged) {
+    p->got = (pretender_difference){.epochs = e->end.epoch + 1};
+    memcpy(p->got.values, p->gradients, sizeof p->got.values);
+  }
+  if (hv_outer_step(&rule, &tensor, 1, NULL) != HV_OK)
+    pretender_fails(p, "n%zu cannot step its anchor in epoch %llu", p->index, (unsigned long long)e->end.epoch);
+  p->main[PRETENDER_STEPS]++;
+  memcpy(p->model, p->main, sizeof p->model);
+  for (size_t v = 0; v < PRETENDER_ANCHOR; v++)
+    p->model[v] += ahead[v];
+  /* a part of the values is a part of the samples, as the ledger rounds it */
+  p->summed = e->end.averaged && p->round.n_missed && p->gave.samples ? e->ledger->sums : 0;
+}
+
+int pretender_anchor_does(pretender *p, const hv_epoch_order *order, int *ok) {
+  *ok = 1;
+  switch (order->action) {
+  case HV_EPOCH_LOCAL_STEP:
+    steps_locally(p);
+    return 1;
+  case HV_EPOCH_PREPARE:
+    *ok = prepares(p, order);
+    return 1;
+  case HV_EPOCH_STEP:
+    steps(p);
+    return 1;
+  case HV_EPOCH_APPLY:
+    return 1;
+  case HV_EPOCH_SNAPSHOT:
+    memcpy(p->snapshot, p->main, sizeof p->snapshot);
+    return 1;
+  case HV_EPOCH_DROP:
+    drops(p);
+    return 1;
+  case HV_EPOCH_ADOPT:
+    memset(p->own, 0, sizeof p->own);
+    p->summed = 0;
+    return 0;
+  default:
+    return 0;
+  }
+}
+
+void pretender_anchor_met(pretender *p, const hv_epoch_met *round) {
+  p->round = (pretender_met){0};
+  for (size_t i = 0; i < round->n_members && p->round.n < PRETENDER_MET; i++)
+    if (!round->members[i].is_auxiliary)
+      p->round.members[p->round.n++] = round->members[i].peer;
+  for (size_t i = 0; round->status == HV_OK && i < round->n_missed && i < PRETENDER_RANGES; i++)
+    p->round.missed[p->round.n_missed++] = round->missed[i];
+}

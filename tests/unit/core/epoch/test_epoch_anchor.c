@@ -1,0 +1,195 @@
+/* Local steps with an outer optimizer (docs/design/local-steps.md): what becomes of an epoch, and of its samples. */
+#include "lib/epoch_scene.h"
+
+static const hv_epoch_options anchored = {.use_local_updates = 1, .outer = 1, .average_state_every = 1};
+
+static void steps_locally(scene *s) {
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
+}
+
+/* Counted, in epoch 0, beside another, and one batch is made. */
+static scene *gathers_steps(void) {
+  scene *s = new_scene(&anchored, HV_EPOCH_ALONE_TRAINS);
+  s->fetched = 1;
+  epoch_begins(s);
+  steps_locally(s);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->ledger.sums, BATCH);
+  return s;
+}
+
+/* At the end of its epoch, with two batches, the round ahead. */
+static scene *averages_differences(void) {
+  scene *s = gathers_steps();
+  epoch_is_over(s);
+  steps_locally(s);
+  const hv_epoch_order *prepare = has(s, HV_EPOCH_ACT);
+  assert_int_equal(prepare->samples, 2 * BATCH);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  assert_int_equal(s->e.end.rounding[HV_EPOCH_NOW], 1 + HV_EPOCH_GRADIENTS);
+  return s;
+}
+
+static void batch_that_waited_for_the_swarm_is_a_step(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&anchored, HV_EPOCH_ALONE_TRAINS);
+  batch(s); /* nobody has answered yet */
+  assert_int_equal(s->e.state, HV_EPOCH_LOOKING);
+  s->fetched = 1;
+  epoch_begins(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
+  assert_true(hv_epoch_is_free(&s->e));
+  assert_int_equal(s->ledger.sums, BATCH);
+}
+
+static void average_steps_the_anchor_and_no_state_is_averaged(void **unused) {
+  (void)unused;
+  scene *s = averages_differences();
+  hv_mark mark = s->lineage.mark;
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  assert_false(hv_mark_equal(&s->lineage.mark, &mark));
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  assert_null(of(s, HV_EPOCH_SEEK, HV_EPOCH_REPLICA_STATE));
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 1);
+  assert_int_equal(s->ledger.averaged, 2 * BATCH);
+  assert_int_equal(s->ledger.sums, 0);
+}
+
+static void part_without_this_peer_counts_later(void **unused) {
+  (void)unused;
+  static const struct {
+    double share;
+    uint64_t averaged;
+  } cases[] = {{0, 0}, {0.25, BATCH / 2}, {0.5, BATCH}, {1, 2 * BATCH}, {-1, 0}, {7, 2 * BATCH}, {0.0 / 0.0, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    scene *s = averages_differences();
+    hv_lineage_member two[] = {member(1, s->lineage.mark), member(2, s->lineage.mark)};
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND,
+                           .outcome = HV_EPOCH_CONFIRMED,
+                           .stamp = 77,
+                           .share = cases[i].share,
+                           .members = two,
+                           .n_members = 2});
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+    assert_int_equal(s->ledger.averaged, cases[i].averaged);
+    assert_int_equal(s->ledger.sums, 2 * BATCH - cases[i].averaged);
+    assert_int_equal(s->ledger.lost + s->ledger.in_flight + s->ledger.kept, 0);
+  }
+}
+
+/* More samples than target_batch_size are one difference all the same. */
+static void nothing_of_a_long_difference_is_lost(void **unused) {
+  (void)unused;
+  scene *s = gathers_steps();
+  for (int i = 0; i < 9; i++)
+    steps_locally(s);
+  epoch_is_over(s);
+  steps_locally(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  averages_gradients(s, HV_EPOCH_NOW);
+  assert_int_equal(s->ledger.averaged, 11 * BATCH);
+}
+
+static void failed_round_makes_no_step_while_another_trains(void **unused) {
+  (void)unused;
+  static const hv_epoch_outcome outcomes[] = {HV_EPOCH_NOBODY, HV_EPOCH_PARTED, HV_EPOCH_FAILED, HV_EPOCH_LEFT_OUT};
+  for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
+    scene *s = averages_differences();
+    hv_mark mark = s->lineage.mark;
+    s->now_us += 2 * SECOND;
+    round_over(s, HV_EPOCH_GRADIENTS, outcomes[i], NULL, 0);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, 0);
+    assert_true(hv_epoch_is_free(&s->e));
+    assert_true(hv_mark_equal(&s->lineage.mark, &mark) && !s->lineage.is_wrong);
+    assert_int_equal(s->ledger.sums, 2 * BATCH);
+    s->now_us += SECOND - 1; /* it makes batches for half as long as it has waited */
+    steps_locally(s);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    s->now_us++;
+    steps_locally(s);
+    assert_int_equal(s->e.state, HV_EPOCH_ENDING);
+    assert_int_equal(s->e.end.samples, 4 * BATCH);
+    assert_non_null(of(s, HV_EPOCH_SEEK, HV_EPOCH_GRADIENTS));
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    averages_gradients(s, HV_EPOCH_NOW);
+    assert_int_equal(s->ledger.averaged, 4 * BATCH);
+  }
+}
+
+static void peer_that_is_left_alone_steps_by_itself(void **unused) {
+  (void)unused;
+  scene *s = averages_differences();
+  s->f.n_peers = 1; /* the other one has gone */
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_FAILED, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  assert_int_equal(s->e.told, 1);
+  assert_int_equal(s->ledger.kept, 2 * BATCH);
+}
+
+/* The others had the average after all: this peer loads their anchor, and what it had is lost and reported. */
+static void peer_comes_if_the_others_have_stepped(void **unused) {
+  (void)unused;
+  scene *s = averages_differences();
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_PARTED, NULL, 0);
+  s->f = (hv_progress_figures){.epoch = 1, .n_peers = 2, .ready = 1, .standing = HV_PROGRESS_LATE};
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
+  assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_DROP);
+  assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_REPLACED], 3 * BATCH);
+}
+
+static void difference_that_is_not_finite_is_lost(void **unused) {
+  (void)unused;
+  scene *s = gathers_steps();
+  epoch_is_over(s);
+  steps_locally(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, -1);
+  assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_NOT_FINITE], 2 * BATCH);
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_FAILED, NULL, 0);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING); /* and it makes no step of nothing */
+  assert_int_equal(s->e.told, 0);
+}
+
+/* The trainers end the epoch again, and some may need the hub for it. */
+static void hub_stays_where_the_trainers_are(void **unused) {
+  (void)unused;
+  hv_epoch_options options = anchored;
+  options.auxiliary = 1;
+  for (int further = 0; further <= 1; further++) {
+    scene *s = new_scene(&options, HV_EPOCH_ALONE_TRAINS);
+    s->fetched = 1;
+    epoch_begins(s);
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    epoch_is_over(s);
+    s->f.eta_us = 0;
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_BATCH});
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+    s->f.epoch += (uint64_t)further;
+    round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_FAILED, NULL, 0);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    assert_int_equal(s->e.told, further);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(batch_that_waited_for_the_swarm_is_a_step),
+      cmocka_unit_test(average_steps_the_anchor_and_no_state_is_averaged),
+      cmocka_unit_test(part_without_this_peer_counts_later),
+      cmocka_unit_test(nothing_of_a_long_difference_is_lost),
+      cmocka_unit_test(failed_round_makes_no_step_while_another_trains),
+      cmocka_unit_test(peer_that_is_left_alone_steps_by_itself),
+      cmocka_unit_test(peer_comes_if_the_others_have_stepped),
+      cmocka_unit_test(difference_that_is_not_finite_is_lost),
+      cmocka_unit_test(hub_stays_where_the_trainers_are),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
