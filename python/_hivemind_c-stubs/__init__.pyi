@@ -214,7 +214,6 @@ MARK_SIZE: int
 MARK_DIGITS: int
 
 def lineage_view(members: Sequence[Tuple[str, bool, bool, Any]], /) -> Tuple[Optional[bytes], list[str], dict[str, bytes], Optional[str]]: ...
-def lineage_ticket(epoch: int, members: Sequence[Tuple[str, bool, bool, Any]], /) -> bytes: ...
 
 class Progress:
     def __init__(
