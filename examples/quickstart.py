@@ -1,7 +1,7 @@
 """A first swarm: run this, then paste the line that it prints on other machines.
 
 Everybody trains one small network to tell two spirals apart; whenever the swarm has gone through 131,072 points, the network takes a step.
-Alone that takes about 2 s. It trains for some minutes, so that there is time to join; Ctrl-C ends it sooner, and so does a number: quickstart.py 20"""
+Alone that takes 1 to 2 s. It trains for some minutes, so that there is time to join; Ctrl-C ends it sooner, and so does a number: quickstart.py 20"""
 
 import os
 import sys

@@ -49,7 +49,7 @@ KINDS = {
         f"{OPTIM}swarm.py::test_an_auxiliary_peer_helps_and_changes_nothing",
         ["config .*auxiliary=1", "on ROUND"],
     ),
-    "restored": (f"{OPTIM}joining.py::test_restored_peer_counts_from_its_first_step", ["on RESTORED", "on ROUND"]),
+    "restored": (f"{OPTIM}joining.py", ["on RESTORED", "on ROUND"]),
     "asked": (f"{OPTIM}joining.py", ["on ASKED", "on LOADED .*ok=1"]),
     "overflow": (f"{OPTIM}swarm.py::test_an_overflow_on_one_peer_is_not_the_swarms", ["on OVERFLOW", "on ROUND"]),
     "broke": (
@@ -58,7 +58,7 @@ KINDS = {
     ),
     "hub": (f"{HUB}hub_rounds.py::{LATE_CLIENT}", ["config .*auxiliary=1", "member .*is_client=1", "on ROUND"]),
     "joiner": (
-        f"{HUB}hub.py::test_next_trainer_continues_from_a_living_hub",
+        f"{OPTIM}joining.py",
         ["do LOAD", "on LOADED .*ok=1", "do TELL action=ENTERS"],
     ),
 }

@@ -55,7 +55,7 @@ for turn in range(3):
 """
 
 
-# Alone, a Trainer makes 300 such small batches a second on one core: 512 take about 2 s.
+# Alone, a Trainer makes 300 to 600 such small batches a second on one core: 512 take 1 to 2 s.
 # A step of 16 batches took 0.06 s, so a second peer cost more time than it saved.
 def test_step_of_the_quickstart_is_as_long_as_its_pages_say(monkeypatch):
     program = (ROOT / "examples/quickstart.py").read_text()
@@ -64,9 +64,9 @@ def test_step_of_the_quickstart_is_as_long_as_its_pages_say(monkeypatch):
     env = {**ENV, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", BATCHES, "20", str(batch)], capture_output=True, text=True, env=env)
     step_s = target / batch * min(map(float, done.stdout.split()))
-    assert 0.25 < step_s < 4, f"{step_s} s of one core for the arithmetic of a step"
+    assert 0.12 < step_s < 4, f"{step_s} s of one core for the arithmetic of a step"
     page = (ROOT / "docs/tutorial/first-swarm.md").read_text()
-    assert f"/{target} samples" in page and "about 2 s" in page
+    assert f"/{target} samples" in page and "1 to 2 s" in page
 
 
 def commands(after):

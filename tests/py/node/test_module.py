@@ -89,16 +89,6 @@ def test_stubs_name_all_of_the_module():
     values = {node.target.id for node in stubs.body if isinstance(node, ast.AnnAssign)}
     there = {name for name in dir(_hivemind_c) if not name.startswith("__")} | {"__version__"}
     assert there == told.keys() | values | functions
-    for name, stub in told.items():
-        own = {member for member in vars(getattr(_hivemind_c, name)) if not member.startswith("_")}
-        named = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
-        named |= {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}
-        assert own == {member for member in named if not member.startswith("_")} or is_error(name), name
-
-
-def is_error(name):
-    """An exception's fields are set on each one, not on its class."""
-    return issubclass(getattr(_hivemind_c, name), BaseException)
 
 
 def test_every_public_thing_is_explained():

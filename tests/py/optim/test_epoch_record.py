@@ -110,7 +110,7 @@ class Round:
     def __init__(self, begun, matching, reducing, moved=1000, part=0.5, client=False):
         self.begun = begun
         members = (("me", True, client, False, b"", 1.0), ("other", False, False, False, b"", 1.0))
-        self.figures = (members, 4, 4, moved, matching, 0.5, reducing, 1, part, 7)
+        self.figures = (members, 4, 4, moved, matching, 0.5, reducing, 1, (), part, 7)
 
     def details(self, timeout):
         return self.figures

@@ -166,6 +166,12 @@ def test_a_trainer_cannot_be_auxiliary():
     assert same(fit()[0], fit(alone(auxiliary=False))[0])
 
 
+def test_a_trainer_has_no_outer_optimizer():
+    with pytest.raises(misconfigured(), match=r"hivemind_c.Optimizer\(outer_optimizer=...\) in a loop"):
+        alone(outer_optimizer=torch.optim.SGD)
+    assert same(fit()[0], fit(alone(outer_optimizer=None))[0])
+
+
 def test_an_unknown_option_is_an_error_that_names_the_nearest():
     with pytest.raises(TypeError, match="no option 'grad_compresion'; did you mean 'grad_compression'"):
         alone(grad_compresion=Float16Compression())
@@ -288,13 +294,13 @@ def test_offload_and_delays_keep_the_optimizers_settings(options):
 
 @pytest.mark.parametrize("options", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True)], ids=lambda o: next(iter(o)))
 def test_the_last_delayed_step_is_in_the_module_when_fit_returns(options, monkeypatch):
-    real = Optimizer.clip_averaged_gradients
+    real = Optimizer.clip_gradients
 
     def late(self):
         time.sleep(0.5)  # as averaging takes: fit is over by then
         real(self)
 
-    monkeypatch.setattr(Optimizer, "clip_averaged_gradients", late)
+    monkeypatch.setattr(Optimizer, "clip_gradients", late)
     plain, _ = fit(max_steps=1, enable_checkpointing=False)
     assert same(plain, fit(alone(**options), max_steps=1, enable_checkpointing=False)[0])
 
