@@ -2,7 +2,7 @@
 #   make demo    three trainers on this machine train one network; one joins late, one is killed; WEB=1 shows it in a browser, too
 #   make demo-nat  four trainers behind four NATs and a hub, in network namespaces (as root); one is killed
 #   make quickstart  a first swarm, or (with the INITIAL_PEERS that another's prints) another peer of it
-#   make test    C, C under sanitizers, Python: about 29 minutes on two cores
+#   make test    C, C under sanitizers, Python: about 20 minutes on two cores
 #   make times   tests/times.txt anew, of the newest make test: where a part may take longer
 #   make test-long PART=slow    what takes longer, in parts of half an hour at most; docs/explanation/how-it-is-tested.md
 #   make check   the C tests alone
