@@ -1,18 +1,20 @@
 #include "lib/hives.h"
 
-hv_hive *hives_start(const char *initial, unsigned pool_threads) {
+hv_hive *hives_start_as(hv_hive_config config, const char *initial) {
   static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
   hv_hive *hive = NULL;
   hv_error err = {0};
-  hv_hive_config config = {.listen = here,
-                           .n_listen = 1,
-                           .initial_peers = &initial,
-                           .n_initial_peers = initial ? 1 : 0,
-                           .insecure = 1,
-                           .pool_threads = pool_threads};
+  config.listen = here;
+  config.n_listen = 1;
+  config.initial_peers = &initial;
+  config.n_initial_peers = initial ? 1 : 0;
   if (hv_hive_start(&config, &hive, &err) != HV_OK)
     fail_msg("%s", err.text);
   return hive;
+}
+
+hv_hive *hives_start(const char *initial, unsigned pool_threads) {
+  return hives_start_as((hv_hive_config){.insecure = 1, .pool_threads = pool_threads}, initial);
 }
 
 void hives_start_two(hv_hive **a, hv_hive **b, unsigned pool_threads) {

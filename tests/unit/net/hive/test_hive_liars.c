@@ -2,6 +2,7 @@
  * nobody has, and keep their answers back; one of them is an initial peer that acknowledges each list and drops it. A denial still
  * reaches the other members within 30 s, in both directions. */
 #include "lib/check.h"
+#include "lib/hives.h"
 #include "lib/real.h"
 
 #include "hivemind_c.h"
@@ -100,22 +101,6 @@ static void live_as_liars(int in, int out) {
 
 /* ---- their victims ---- */
 
-static hv_hive *start(const char *key, const char *invite, const char *initial) {
-  static const char *const here[] = {"/ip4/127.0.0.1/tcp/0"};
-  hv_hive *hive = NULL;
-  hv_error err = {0};
-  hv_hive_config config = {.listen = here,
-                           .n_listen = 1,
-                           .initial_peers = &initial,
-                           .n_initial_peers = initial ? 1 : 0,
-                           .swarm_key = key,
-                           .invite = invite,
-                           .pool_threads = 1};
-  if (hv_hive_start(&config, &hive, &err) != HV_OK)
-    fail_msg("%s", err.text);
-  return hive;
-}
-
 static hv_target target_of(hv_hive *hive) {
   hv_target target = {.id = *hv_hive_peer(hive)};
   assert_int_equal(hv_hive_addrs(hive, &target.addr, 1), 1);
@@ -167,11 +152,11 @@ static void liars_do_not_hold_a_denial_back(void **unused) {
   assert_int_equal(read(from[0], &deaf, sizeof deaf), sizeof deaf);
   hv_swarm_key_print(swarm_seed, key);
   invitation_of(guest_seed, invite);
-  hv_hive *hub = start(key, NULL, NULL);
+  hv_hive *hub = hives_start_as((hv_hive_config){.swarm_key = key, .pool_threads = 1}, NULL);
   victims[0] = target_of(hub);
   snprintf(initial, sizeof initial, "%s,%s", hv_addr_print(&deaf.addr, &deaf.id, one),
            hv_addr_print(&victims[0].addr, &victims[0].id, hub_text));
-  hv_hive *member = start(NULL, invite, initial);
+  hv_hive *member = hives_start_as((hv_hive_config){.invite = invite, .pool_threads = 1}, initial);
   victims[1] = target_of(member);
   assert_int_equal(write(to[1], victims, sizeof victims), sizeof victims);
   wait_for_peers(hub, LIARS + 1);
