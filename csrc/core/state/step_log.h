@@ -1,0 +1,83 @@
+/* The log of a run at one node: the averages of its latest epochs, as they came, which absent peers fetch and repeat.
+ *
+ * An entry is offered and loaded as a state, under a prefix of its own, so votes, donors and checks are those of states.
+ *
+ * Room: core (uses env, state).
+ * Owner: whoever drives a run's machine: core/epoch/driver, or a program's averager (net/hive).
+ * Thread: the hive thread.
+ * Limits: HV_STEP_LOG_ENTRIES entries and `memory` bytes of them, those that were fetched ahead beside.
+ * Errors: hv_status; an entry that cannot be had is HV_STEP_LOG_LOST.
+ * Rules: docs/design/log.md
+ */
+#ifndef HV_CORE_STEP_LOG_H
+#define HV_CORE_STEP_LOG_H
+
+#include "core/state/state.h"
+
+#define HV_STEP_LOG_ENTRIES 32
+#define HV_STEP_LOG_STAMPS 16
+#define HV_STEP_LOG_LOOK_US 5000000ull /* ENTRY */
+#define HV_STEP_LOG_AGAIN_US 500000ull
+
+typedef struct hv_step_log hv_step_log;
+
+/* What an entry is. */
+typedef struct hv_step_log_facts {
+  uint64_t epoch;                    /* that the step ended */
+  uint8_t before[HV_BALLOT_LINEAGE]; /* mark of the replica that made the step */
+  uint64_t stamps[HV_STEP_LOG_STAMPS];
+  size_t n_stamps;
+} hv_step_log_facts;
+
+typedef struct hv_step_log_config {
+  hv_span key;     /* of the run's states; copied. Entries are offered under KEY.log.EPOCH */
+  uint64_t memory; /* most bytes of the entries on offer; 0: none is kept */
+  /* An entry that is wanted came, or is lost. Not called from within a call of the log. */
+  void (*changed)(void *arg);
+  void *arg;
+} hv_step_log_config;
+
+/* HV_NOMEM, HV_INVALID: err says why. Borrows state. */
+hv_status hv_step_log_new(hv_env *env, hv_state *state, const hv_step_log_config *config, hv_step_log **out, hv_error *err);
+/* Withdraws and cancels all. `over` is called once nothing is under way, perhaps from within; then it may be freed. */
+void hv_step_log_stop(hv_step_log *log, void (*over)(void *arg), void *arg);
+/* After `over`, or after the world has ended. NULL is fine. */
+void hv_step_log_free(hv_step_log *log);
+
+/* ---- to keep ---- */
+
+/* The average that ended an epoch. chunks: one span for each chunk of the round, in the order of the values; the log keeps a
+ * reference. An entry whose epoch does not follow the latest one begins a new log. HV_TOO_LARGE: it is over `memory`. */
+hv_status hv_step_log_add(hv_step_log *log, const hv_step_log_facts *facts, hv_payload *chunks);
+/* The replica is another one now, or was changed by more than these averages: all entries are withdrawn. */
+void hv_step_log_end(hv_step_log *log);
+
+/* ---- to repeat ---- */
+
+typedef enum hv_step_log_standing {
+  HV_STEP_LOG_NOT_WANTED,
+  HV_STEP_LOG_COMES, /* it is looked for, or bytes come */
+  HV_STEP_LOG_THERE,
+  HV_STEP_LOG_LOST /* nobody offers it, or all that is offered was refused */
+} hv_step_log_standing;
+
+/* Wants the entries of the epochs first to until - 1, which the others have ended; they come one after another, at most `ahead`
+ * bytes of them wait. Called again as the swarm goes on; entries before `first` are dropped, and first == until wants none. */
+void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t ahead);
+/* THERE: *facts and *chunks (one span for each chunk, borrowed until hv_step_log_want drops it, or hv_step_log_refuse). */
+hv_step_log_standing hv_step_log_look(const hv_step_log *log, uint64_t epoch, hv_step_log_facts *facts, const hv_span **chunks,
+                                      size_t *n_chunks);
+/* This entry is of another replica, or does not fit: it is looked for again without it. */
+void hv_step_log_refuse(hv_step_log *log, uint64_t epoch);
+/* Bytes that have come of the entry under way, and all of them; 0, 0: none is. */
+void hv_step_log_progress(const hv_step_log *log, uint64_t *come, uint64_t *all);
+
+/* ---- bytes ---- */
+
+#define HV_STEP_LOG_FACTS_MAX (1 + 8 + HV_BALLOT_LINEAGE + 1 + 8 * HV_STEP_LOG_STAMPS)
+/* Writes an entry's metadata; returns its size. */
+size_t hv_step_log_facts_write(const hv_step_log_facts *facts, uint8_t out[HV_STEP_LOG_FACTS_MAX]);
+/* Reads a stranger's. HV_MALFORMED, HV_VERSION. */
+hv_status hv_step_log_facts_read(hv_span bytes, hv_step_log_facts *out);
+
+#endif
