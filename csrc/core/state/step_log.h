@@ -2,7 +2,7 @@
  *
  * An entry is offered and loaded as a state, under a prefix of its own, so votes, donors and checks are those of states.
  *
- * Room: core (uses env, state).
+ * Room: core (uses env, msg, state).
  * Owner: whoever drives a run's machine: core/epoch/driver, or a program's averager (net/hive).
  * Thread: the hive thread.
  * Limits: HV_STEP_LOG_ENTRIES entries and `memory` bytes of them, those that were fetched ahead beside.
@@ -18,6 +18,7 @@
 #define HV_STEP_LOG_STAMPS 16
 #define HV_STEP_LOG_LOOK_US 5000000ull /* ENTRY */
 #define HV_STEP_LOG_AGAIN_US 500000ull
+#define HV_STEP_LOG_DECLARE_MS 120000 /* between announcements of an entry */
 
 typedef struct hv_step_log hv_step_log;
 
@@ -47,7 +48,10 @@ void hv_step_log_free(hv_step_log *log);
 /* ---- to keep ---- */
 
 /* The average that ended an epoch. chunks: one span for each chunk of the round, in the order of the values; the log keeps a
- * reference. An entry whose epoch does not follow the latest one begins a new log. HV_TOO_LARGE: it is over `memory`. */
+ * reference. An entry whose epoch does not follow the latest one begins a new log. The caller adds none of an epoch that lasted less
+ * than HV_STEP_LOG_AGAIN_US, and none that it repeated. HV_TOO_LARGE: it is over `memory`, or has more chunks than a state has
+ * parts; HV_INVALID: it has no chunk, or too many stamps; HV_NOMEM; HV_CLOSED. Without HV_OK the log has no entry, because the next
+ * one would follow a gap. */
 hv_status hv_step_log_add(hv_step_log *log, const hv_step_log_facts *facts, hv_payload *chunks);
 /* The replica is another one now, or was changed by more than these averages: all entries are withdrawn. */
 void hv_step_log_end(hv_step_log *log);
@@ -62,12 +66,13 @@ typedef enum hv_step_log_standing {
 } hv_step_log_standing;
 
 /* Wants the entries of the epochs first to until - 1, which the others have ended; they come one after another, at most `ahead`
- * bytes of them wait. Called again as the swarm goes on; entries before `first` are dropped, and first == until wants none. */
+ * bytes of them wait, and an entry that is larger is lost. Called again as the swarm goes on; entries before `first` are dropped,
+ * and first == until wants none. An entry that was lost stays so until it is not wanted any more. */
 void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t ahead);
-/* THERE: *facts and *chunks (one span for each chunk, borrowed until hv_step_log_want drops it, or hv_step_log_refuse). */
-hv_step_log_standing hv_step_log_look(const hv_step_log *log, uint64_t epoch, hv_step_log_facts *facts, const hv_span **chunks,
-                                      size_t *n_chunks);
-/* This entry is of another replica, or does not fit: it is looked for again without it. */
+/* THERE: *facts, and *chunks with one span for each chunk, borrowed; the caller may keep a reference. Both may be NULL. */
+hv_step_log_standing hv_step_log_look(const hv_step_log *log, uint64_t epoch, hv_step_log_facts *facts, hv_payload **chunks);
+/* This entry is of another replica, or does not fit: it is looked for again without it, until HV_STEP_LOG_LOOK_US have passed since
+ * the first look, or one look more. Does nothing if the entry is not there. */
 void hv_step_log_refuse(hv_step_log *log, uint64_t epoch);
 /* Bytes that have come of the entry under way, and all of them; 0, 0: none is. */
 void hv_step_log_progress(const hv_step_log *log, uint64_t *come, uint64_t *all);
