@@ -4,12 +4,13 @@
  * Owner: hv_averages owns averagers; an averager owns the work of its step.
  * Thread: the hive thread; `job` and the memory that it names are the pool's while that runs.
  * Files: average.c (the life of a step), average_count.c (what a round has averaged), average_make.c
- * (opening), average_schema.c (the text on which members agree).
+ * (opening), average_schema.c (the text on which members agree), average_repeat.c (averages that others kept).
  */
 #ifndef HV_CORE_AVERAGE_INNER_H
 #define HV_CORE_AVERAGE_INNER_H
 
 #include "core/average/average.h"
+#include "core/reduce/kept.h"
 #include "core/util/flow.h"
 
 /* The stages of a step; the table of allowed moves is in average.c. */

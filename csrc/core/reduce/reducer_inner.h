@@ -72,6 +72,7 @@ struct slot {
   int begun;      /* 1: a contribution was added */
   int busy;       /* 1: its job is under way */
   int lacking;    /* 1: a forwarded average that this member lacks, too */
+  int keeps;      /* 1: the encoded average is kept */
   contribution *current;
   list waiting;
   hv_members heard;   /* members whose contribution was examined */
@@ -115,6 +116,7 @@ struct hv_reducer {
   const hv_round *round;
   const hv_view *view;
   hv_hold *hold;
+  hv_kept *kept; /* NULL: no average is kept */
   hv_pace *pace;
   void (*changed)(void *arg);
   void *arg;

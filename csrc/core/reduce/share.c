@@ -13,6 +13,7 @@ typedef struct lane {
   uint32_t chunk;
   hv_members from;
   uint32_t made;
+  int keeps; /* 1: its bytes are kept, too */
   hv_status status;
   hv_job job;
 } lane;
@@ -31,6 +32,7 @@ struct hv_share {
   const hv_round *round;
   const hv_view *view;
   hv_hold *hold;
+  hv_kept *kept;
   hv_pace *pace;
   size_t owner;
   void (*changed)(void *arg);
@@ -224,6 +226,8 @@ static void run_decode(hv_job *job) {
   lane *l = job->owner;
   const hv_round *round = l->share->round;
   l->status = hv_run_decode(round->out, round->kern, l->chunk, l->payload->parts, l->payload->n_parts);
+  if (l->status == HV_OK && l->keeps)
+    hv_kept_copy(l->share->kept, l->chunk, l->payload->parts, l->payload->n_parts);
 }
 
 static void decode_done(hv_job *job, const hv_event *event) {
@@ -240,6 +244,8 @@ static void decode_done(hv_job *job, const hv_event *event) {
     return;
   }
   hv_hold_put(s->hold, l->chunk, &l->from, l->made);
+  if (l->keeps)
+    hv_kept_put(s->kept, l->chunk);
   s->lacking--;
   decode_some(s);
   s->changed(s->arg);
@@ -256,6 +262,7 @@ static void decode_some(hv_share *s) {
     if (!(s->first_waiting = w->next))
       s->last_waiting = &s->first_waiting;
     *l = (lane){.share = s, .payload = w->payload, .chunk = s->view->chunks[w->item], .from = w->from, .made = w->made};
+    l->keeps = s->view->sources[w->item] == HV_VIEW_REDUCE && hv_kept_is_open(s->kept);
     hv_mem_free(w);
     s->jobs++;
     l->job = (hv_job){.run = run_decode, .done = decode_done, .owner = l};
@@ -403,13 +410,13 @@ static void look_for_stall(hv_timer *timer, const hv_event *event) {
 
 /* ---- life ---- */
 
-hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace, size_t owner,
-                       void (*changed)(void *arg), void *arg, hv_share **out) {
+hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_kept *kept, hv_pace *pace,
+                       size_t owner, void (*changed)(void *arg), void *arg, hv_share **out) {
   hv_share *s = hv_mem_zalloc(env->mem, sizeof *s);
   if (!s)
     return HV_NOMEM;
   *s = (hv_share){
-      .env = env, .round = round, .view = view, .hold = hold, .pace = pace, .owner = owner, .changed = changed, .arg = arg};
+      .env = env, .round = round, .view = view, .hold = hold, .kept = kept, .pace = pace, .owner = owner, .changed = changed, .arg = arg};
   s->sending = s->next = first_of(s);
   s->end = first_of(s) + view->count[owner];
   s->last_waiting = &s->first_waiting;
