@@ -415,8 +415,15 @@ hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, 
   hv_share *s = hv_mem_zalloc(env->mem, sizeof *s);
   if (!s)
     return HV_NOMEM;
-  *s = (hv_share){
-      .env = env, .round = round, .view = view, .hold = hold, .kept = kept, .pace = pace, .owner = owner, .changed = changed, .arg = arg};
+  *s = (hv_share){.env = env,
+                  .round = round,
+                  .view = view,
+                  .hold = hold,
+                  .kept = kept,
+                  .pace = pace,
+                  .owner = owner,
+                  .changed = changed,
+                  .arg = arg};
   s->sending = s->next = first_of(s);
   s->end = first_of(s) + view->count[owner];
   s->last_waiting = &s->first_waiting;

@@ -20,7 +20,8 @@
 typedef struct hv_share hv_share;
 
 /* A share for the span of member `owner` in this view. `changed(arg)` is called within steps when hv_share_done or _over may have
- * become true. round, view, hold, kept (NULL: no average is kept) and pace are borrowed until it is over. HV_NOMEM: nothing to free. */
+ * become true. round, view, hold, kept (NULL: no average is kept) and pace are borrowed until it is over. HV_NOMEM: nothing to
+ * free. */
 hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_kept *kept, hv_pace *pace,
                        size_t owner, void (*changed)(void *arg), void *arg, hv_share **out);
 /* Frees it, when it is over or its world has crashed. NULL is fine. */

@@ -114,7 +114,8 @@ static void auxiliary_with_a_part_of_the_spans_keeps_nothing(void **unused) {
   scene_close(&s);
 }
 
-/* Averages that went to some members before their owner died are forwarded to the others as values, not as the owner encoded them. */
+/* Averages that went to some members before their owner died are forwarded to the others as values, not as the owner encoded them.
+ */
 static void after_a_loss_members_keep_the_same_or_nothing(void **unused) {
   (void)unused;
   size_t all = 0, some = 0;
@@ -160,7 +161,6 @@ static void round_that_fails_keeps_nothing(void **unused) {
     scene_close(&s); /* nothing is left in memory */
   }
 }
-
 
 static void member_that_does_not_ask_keeps_nothing(void **unused) {
   (void)unused;
