@@ -44,7 +44,7 @@ typedef struct hv_step_log_config {
 hv_status hv_step_log_new(hv_env *env, hv_state *state, const hv_step_log_config *config, hv_step_log **out, hv_error *err);
 /* Withdraws and cancels all. `over` is called once nothing is under way, perhaps from within; then it may be freed. */
 void hv_step_log_stop(hv_step_log *log, void (*over)(void *arg), void *arg);
-/* After `over`, or after its node was freed. NULL is fine. */
+/* After `over`, or after its node has ended. NULL is fine. */
 void hv_step_log_free(hv_step_log *log);
 
 /* ---- to keep ---- */

@@ -323,7 +323,7 @@ static void false_entry_of_a_liar_is_not_taken(void **unused) {
     scene sc;
     open_scene(&sc, seed, 6, 0, 0);
     lies(&sc, 1 + seed % 4, 20);
-    run(&sc, 1); /* it is the first to announce */
+    run(&sc, 1);                   /* it is the first to announce */
     for (size_t i = 1; i < 5; i++) /* 0 is the initial peer, which would decide by itself */
       if (i != 1 + seed % 4)
         adds(&sc, i, 20, 0);
