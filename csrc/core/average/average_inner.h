@@ -10,7 +10,6 @@
 #define HV_CORE_AVERAGE_INNER_H
 
 #include "core/average/average.h"
-#include "core/reduce/kept.h"
 #include "core/util/flow.h"
 
 /* The stages of a step; the table of allowed moves is in average.c. */

@@ -2,7 +2,10 @@
 #include "core/average/average_inner.h"
 
 uint64_t hv_average_kept_size(const hv_average *self) {
-  return hv_kept_size(&self->run);
+  uint64_t size = 0;
+  for (uint32_t i = 0; i < self->run.n_chunks; i++)
+    size += hv_run_chunk_of(&self->run, i).bytes;
+  return size;
 }
 
 static int are_rows_alike(hv_rows a, hv_rows b) {

@@ -128,7 +128,7 @@ static void start_turn(hv_allreduce *self, turn *t) {
   self->view = t->view->number;
   for (uint32_t i = 0; i < t->view->n_work; i++)
     if (t->view->sources[i] == HV_VIEW_REDUCE) /* an auxiliary may have averaged it before, for members that were lost */
-      hv_kept_drop(self->kept, t->view->chunks[i]);
+      hv_kept_put(self->kept, t->view->chunks[i], NULL);
   if (self->view > 0)
     self->pace.flow.each = 0; /* little is left, and not alike for all */
   self->suspects = self->silent = self->liars = (hv_members){{0}};
@@ -396,7 +396,8 @@ static hv_status allreduce_make(hv_allreduce *self, turn **first) {
   memcpy(self->members, round->members, round->n_members * sizeof *self->members);
   round->members = self->members;
   hv_status status = hv_hold_init(&self->hold, self->env->mem, round->in->n_chunks);
-  if (status == HV_OK && round->keep && round->n_members > 1 && hv_kept_new(self->env->mem, round->in, &self->kept) != HV_OK)
+  if (status == HV_OK && round->keep && round->n_members > 1 &&
+      hv_kept_new(self->env->mem, round->in->n_chunks, &self->kept) != HV_OK)
     hv_env_log(self->env, HV_LOG_WARN, "allreduce", "not_kept", "not keeping this round's averages: no memory");
   if (status == HV_OK)
     status = hv_view_first(self->env->mem, round, &view);

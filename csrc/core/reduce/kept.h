@@ -1,37 +1,30 @@
-/* The averages of a round, encoded as their owners sent them, in one block of memory.
+/* The averages of a round, encoded as their owners sent them.
  *
- * Room: core (uses run).
- * Owner: allreduce, which makes it if its round asks for it; reducer and share fill it in.
- * Thread: the hive thread; hv_kept_copy: any, for several chunks at the same time.
- * Limits: the bytes of all chunks of the run when encoded. Each average is copied on the pool, because a received message that is
- * kept would keep its sender waiting.
+ * Room: core (uses base).
+ * Owner: allreduce, which makes it if its round asks for it; reducer and share put averages into it.
+ * Thread: the hive thread.
+ * Limits: one payload for each chunk of the run. A member copies what it receives, on the pool, because a received message that is
+ * kept would keep its sender waiting; an owner keeps what it has encoded.
  * Errors: HV_NOMEM.
  * Rules: docs/design/log.md
  */
 #ifndef HV_CORE_KEPT_H
 #define HV_CORE_KEPT_H
 
-#include "core/round/run.h"
+#include "base/buf.h"
 
 typedef struct hv_kept hv_kept;
 
-/* Bytes of all chunks of a run when encoded. */
-uint64_t hv_kept_size(const hv_run *run);
-
-/* For the averages of a run, of which the layout is read now. HV_NOMEM. */
-hv_status hv_kept_new(hv_mem *mem, const hv_run *run, hv_kept **out);
+/* For the averages of so many chunks. HV_NOMEM. */
+hv_status hv_kept_new(hv_mem *mem, uint32_t n_chunks, hv_kept **out);
 /* NULL is fine, also in the functions below. */
 void hv_kept_free(hv_kept *kept);
 
-/* True if averages may still be copied. */
+/* True if averages may still be put into it. */
 int hv_kept_is_open(const hv_kept *kept);
-/* Copies an encoded average into its place. While it is open, and until the hive thread has heard that the copy is over. */
-void hv_kept_copy(hv_kept *kept, uint32_t chunk, const hv_span *spans, size_t n_spans);
-/* The copy of this chunk is whole and counts. */
-void hv_kept_put(hv_kept *kept, uint32_t chunk);
-/* This chunk is averaged anew: its copy does not count. */
-void hv_kept_drop(hv_kept *kept, uint32_t chunk);
-/* Closes it: nothing is copied from now on. All averages, one span for each chunk, which the caller releases; NULL if one lacks. */
+/* The average of a chunk, in one part; keeps a reference. NULL: there is none now, because it is averaged anew, or no memory. */
+void hv_kept_put(hv_kept *kept, uint32_t chunk, hv_payload *average);
+/* Closes it. All averages, one span for each chunk, which the caller releases; NULL if one lacks. */
 hv_payload *hv_kept_take(hv_kept *kept);
 
 #endif

@@ -150,8 +150,6 @@ static void run_average(hv_job *job) {
   hv_span codes = hv_span_of(s->codes, s->codes_size);
   if (s->status == HV_OK && round->out)
     s->status = hv_run_decode(round->out, round->kern, index_of(r, s->item), &codes, 1);
-  if (s->status == HV_OK && s->keeps)
-    hv_kept_copy(r->kept, index_of(r, s->item), &codes, 1);
 }
 
 /* Takes a forwarded average into memory of our own, and to its place if it is lacking here. */
@@ -229,6 +227,8 @@ static void publish(slot *s) {
     return;
   }
   s->codes = NULL;
+  if (source_of(r, s->item) == HV_VIEW_REDUCE)
+    hv_kept_put(r->kept, index_of(r, s->item), s->average);
   reducer_settle(s);
 }
 
@@ -251,8 +251,6 @@ static void averaged(hv_job *job, const hv_event *event) {
   slot *s = job->owner;
   hv_reducer *r = s->reducer;
   int goes_on = job_over(s, event);
-  if (event->status == HV_OK && s->status == HV_OK && s->keeps && (goes_on || r->round->out))
-    hv_kept_put(r->kept, index_of(r, s->item));
   if (event->status == HV_OK && s->status == HV_OK && !goes_on && r->round->out)
     hv_hold_put(r->hold, index_of(r, s->item), &s->counted, s->made); /* it is in its place, whatever else happened */
   if (goes_on && s->status == HV_NOT_FINITE) {                        /* the codec cannot hold it */
@@ -356,7 +354,6 @@ static void close_slot(slot *s) {
     hv_run_sum_end(&s->sum);
     reducer_settle(s); /* nobody's values count: all keep their own */
   } else if (make_codes(s)) {
-    s->keeps = hv_kept_is_open(s->reducer->kept);
     start_job(s, run_average, averaged);
   }
 }

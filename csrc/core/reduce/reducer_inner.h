@@ -72,7 +72,6 @@ struct slot {
   int begun;      /* 1: a contribution was added */
   int busy;       /* 1: its job is under way */
   int lacking;    /* 1: a forwarded average that this member lacks, too */
-  int keeps;      /* 1: the encoded average is kept */
   contribution *current;
   list waiting;
   hv_members heard;   /* members whose contribution was examined */

@@ -479,6 +479,28 @@ static void progress_says_how_much_has_come(void **unused) {
   close_scene(&sc);
 }
 
+/* Messages in a second in a swarm in which one log has so many entries. */
+static double messages_with(uint64_t entries) {
+  enum { SECONDS = 4 * HV_STEP_LOG_DECLARE_MS / 1000 };
+  scene sc;
+  open_scene(&sc, 75, NODES, 0, 0);
+  for (uint64_t epoch = 0; epoch < entries; epoch++)
+    adds(&sc, 3, epoch, 0);
+  run(&sc, 60);
+  uint64_t before = hv_sim_count(sc.sim).messages;
+  run(&sc, SECONDS);
+  double messages = (double)(hv_sim_count(sc.sim).messages - before) / SECONDS;
+  close_scene(&sc);
+  return messages;
+}
+
+static void announcements_of_a_full_log_cost_few_messages(void **unused) {
+  (void)unused;
+  double none = messages_with(0), cost = messages_with(HV_STEP_LOG_ENTRIES) - none;
+  print_message("%.1f messages in a second beside %.1f of the swarm, for %d entries\n", cost, none, HV_STEP_LOG_ENTRIES);
+  assert_true(cost > 0.3 && cost < 2);
+}
+
 /* ---- the end ---- */
 
 static void is_over(void *arg) {
@@ -527,6 +549,7 @@ int main(void) {
       cmocka_unit_test(entries_of_an_ended_log_are_lost),
       cmocka_unit_test(entry_whose_keepers_all_end_is_lost),
       cmocka_unit_test(progress_says_how_much_has_come),
+      cmocka_unit_test(announcements_of_a_full_log_cost_few_messages),
       cmocka_unit_test(log_that_stops_leaves_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
