@@ -419,9 +419,9 @@ static int does(pretender *p, const hv_epoch_order *order) {
     applies(p, order->samples != 0);
     return 1;
   case HV_EPOCH_PREPARE:
-    if (p->summed != order->samples && !p->program.options.use_local_updates) /* there it may count an epoch in which it sums on */
+    if (p->summed != pretender_look(p)->end.samples && !p->program.options.use_local_updates) /* else it may sum on */
       pretender_fails(p, "n%zu has summed %llu samples, and the machine says %llu", p->index, (unsigned long long)p->summed,
-                      (unsigned long long)order->samples);
+                      (unsigned long long)pretender_look(p)->end.samples);
     if (p->program.options.use_local_updates) { /* each batch was a step */
       memset(p->sums, 0, sizeof p->sums);
       p->summed = 0;
@@ -491,8 +491,7 @@ static void hands(pretender *p, hv_epoch_lane lane) {
 
 static void adds_batch(pretender *p) {
   uint64_t n = p->program.batch_samples;
-  const hv_epoch *e = pretender_look(p);
-  if (e->state == HV_EPOCH_GATHERING || e->state == HV_EPOCH_LOOKING) {
+  if (pretender_look(p)->state != HV_EPOCH_RESTING) {
     for (size_t v = 0; v < PRETENDER_VALUES; v++) {
       p->gradients[v] = p->program.options.use_local_updates ? value_of(p->index, p->batches, v) : p->gradients[v];
       p->sums[v] += (float)n * value_of(p->index, p->batches, v);
@@ -503,13 +502,25 @@ static void adds_batch(pretender *p) {
   p->produced += n;
 }
 
+/* What it knows speaks for another batch, without a look at what becomes of the latest one. */
+static int goes_on_training(const pretender *p) {
+  const hv_progress_figures *f = hv_epoch_driver_figures(p->driver);
+  int is_sure = !f->ready && f->standing != HV_PROGRESS_BEHIND;
+  return p->program.posts && !p->program.options.use_local_updates && pretender_look(p)->state == HV_EPOCH_GATHERING &&
+         hv_epoch_driver_is_free(p->driver) && is_sure;
+}
+
 static void trains(pretender *p) {
   uint64_t now = now_of(p);
+  int begins = !p->is_computing && hv_epoch_driver_is_free(p->driver);
   if (p->is_computing && now >= p->batch_due_us) {
+    begins = goes_on_training(p);
     p->is_computing = 0;
     adds_batch(p);
     hv_epoch_driver_batch(p->driver, p->program.batch_samples, p->program.batch_us);
-  } else if (!p->is_computing && hv_epoch_driver_is_free(p->driver)) {
+    p->posted += begins && !hv_epoch_driver_is_free(p->driver);
+  }
+  if (begins) {
     p->is_computing = 1;
     p->batch_due_us = now + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
   }
@@ -600,8 +611,9 @@ void pretender_turn(pretender *p) {
       hub_follows(p);
     return;
   }
-  for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
-    hands(p, lane);
+  if (!p->is_computing || p->is_leaving) /* lane NOW is its training thread's */
+    hands(p, HV_EPOCH_NOW);
+  hands(p, HV_EPOCH_LATE);
   if (!p->is_leaving)
     trains(p);
 }

@@ -46,6 +46,7 @@ typedef struct pretender_program {
   hv_epoch_company company;
   double fails;                           /* probability that a gradient is not finite */
   int differs;                            /* as of the machine: only averages of the state are offered */
+  int posts;                              /* it begins its next batch before it hears what its machine decides of the latest one */
   unsigned lies;                          /* pretender_lies; 0: it is honest */
   uint64_t ahead;                         /* epochs, of PRETENDER_LIES_AHEAD */
   void (*seated)(void *arg, hv_env *env); /* its node begins, and has no core yet; NULL: nobody wants to know */
@@ -140,6 +141,7 @@ typedef struct pretender {
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
   uint64_t taken[2];                           /* hash and epoch of the latest state that it adopted; zeros: none */
   uint64_t lied_of[PRETENDER_LIES], n_lied_of; /* hashes of the states that it offered and that were lies, the latest ones */
+  uint64_t posted;                             /* batches that it began after its machine had given it actions */
   uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
   pretender_difference gave, got;              /* with an outer optimizer */
   pretender_met round;                         /* that of `got` */

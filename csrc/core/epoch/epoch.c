@@ -172,7 +172,7 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
               (self->state == HV_EPOCH_LOOKING && self->own.looking.gone_us != HV_EPOCH_NONE);
   *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.has_replica,
                            .epoch = self->told,
-                           .samples = samples_of(self) + (self->state == HV_EPOCH_GATHERING ? samples : 0),
+                           .samples = samples_of(self) + (epoch_is_aside(self) ? 0 : samples),
                            .before = self->before,
                            .speed = self->speed,
                            .at_us = self->batch_us,
@@ -354,15 +354,27 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
     epoch_rests(self, e);
     return;
   }
-  if (self->state != HV_EPOCH_GATHERING)
+  if (self->state == HV_EPOCH_COMING || self->state == HV_EPOCH_LOADING)
+    hv_epoch_ledger_behind(self->ledger, e->samples); /* DROP is still to be answered */
+  if (epoch_is_aside(self))
     return;
   epoch_wake(self, 0);
   if (!self->traits.has_replica) {
-    follower_looks_around(self, e);
+    if (self->state == HV_EPOCH_GATHERING)
+      follower_looks_around(self, e);
     return;
   }
   hv_epoch_ledger_counted(self->ledger, e->samples);
+  if (self->state == HV_EPOCH_ENDING) {
+    epoch_end_has_batch(self);
+    return;
+  }
   self->has_to_step = e->samples && self->traits.local_steps;
+  if (self->end.acting[HV_EPOCH_NOW]) { /* the action's answer goes on with this batch */
+    self->goes_on = 1;
+    self->only_takes = 0;
+    return;
+  }
   if (epoch_takes(self))
     return;
   epoch_offers_overdue(self, e);
@@ -404,8 +416,8 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
   int takes = action == HV_EPOCH_APPLY && self->late == HV_EPOCH_LATE_TO_TAKE;
   if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING &&
       !takes) { /* the batch's, or the scheduler of epochs that it counted */
-    if (action == HV_EPOCH_LOCAL_STEP)
-      after_batch(self, e);
+    if (action == HV_EPOCH_LOCAL_STEP || self->goes_on)
+      epoch_goes_on(self, e);
     return;
   }
   epoch_end_acted(self, lane, action, e);
@@ -438,7 +450,7 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
     has_acted(self, &none);
   else {
     self->end.acting[lane] = 0;
-    self->has_to_step = 0;
+    self->has_to_step = self->goes_on = 0;
     epoch_end_breaks(self, lane);
   }
 }

@@ -122,7 +122,7 @@ typedef struct hv_epoch_config {
 
 typedef enum hv_epoch_event_kind {
   HV_EPOCH_TIME,     /* time has passed, or the count has changed */
-  HV_EPOCH_BATCH,    /* the training thread is here, with a batch of `samples` that is summed; 0: with none */
+  HV_EPOCH_BATCH,    /* a batch of `samples` is summed; 0: the training thread is here without one */
   HV_EPOCH_OVERFLOW, /* a batch of `samples` has overflowed, and `number` samples of the sums with it, which lie where it does */
   HV_EPOCH_DONE,     /* the hands have answered action `number`: `ok` */
   HV_EPOCH_BROKE,    /* the hands could not do action `number`, and the program is told so */
@@ -183,7 +183,8 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
-  /* samples: of PREPARE and STEP: behind them; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
+  /* samples: of PREPARE: behind it when the epoch began to end, and end.samples with batches since; of STEP: behind it; of
+     SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
   HV_EPOCH_ACT,  /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
   HV_EPOCH_TELL, /* a notice for the log */
   HV_EPOCH_GOODBYE,

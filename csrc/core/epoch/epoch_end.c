@@ -54,6 +54,10 @@ void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
 
 /* ---- the end ---- */
 
+static void takes_sums(hv_epoch *self) {
+  self->end.samples = self->traits.sums ? hv_epoch_ledger_taken(self->ledger) : self->ledger->sums;
+}
+
 void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   if (self->state != HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_ENDING);
@@ -67,10 +71,14 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   r->begun_us = r->sought_us = e->now_us;
   if (r->alone)
     epoch_cancel(self);
-  r->samples = self->ledger->sums;
-  if (self->traits.sums)
-    r->samples = hv_epoch_ledger_taken(self->ledger);
+  takes_sums(self);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
+}
+
+/* Rule 2: until PREPARE is answered the training thread may not know that the epoch ends. */
+void epoch_end_has_batch(hv_epoch *self) {
+  if (self->end.acting[HV_EPOCH_NOW] && self->end.action[HV_EPOCH_NOW] == HV_EPOCH_PREPARE)
+    takes_sums(self);
 }
 
 static void counts(hv_epoch *self, const epoch_event *e) {

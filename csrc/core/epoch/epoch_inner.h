@@ -33,6 +33,7 @@ uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us);
 
 /* epoch_end.c */
 void epoch_begins_end(hv_epoch *self, const epoch_event *e);
+void epoch_end_has_batch(hv_epoch *self); /* while it ends, and in the sums already */
 void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);

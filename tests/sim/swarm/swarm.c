@@ -25,6 +25,8 @@ static const swarm_room rooms[] = {
     {"pair-run", "two that only dial out and a hub: one leaves politely, and the other goes on", 3, 1, 0, 40, swarm_run_pair_play},
     {"hasty-run", "trainers that only dial out and a hub, with epochs of 10 to 300 ms: they stay together", 3, 1, 0, 24,
      swarm_run_hasty_play},
+    {"posted-run", "the same as run, where a program begins its next batch before it hears whether its epoch ends", 4, 1, 0, 24,
+     swarm_run_posted_play},
     {"home", "peers on slow lines, on which states and averages are bytes: who comes, is cut off, or is slow", 12, 1, 0, 24,
      swarm_home_play},
     {"local-run", "the same as run, where each batch is a step and only the state is averaged", 4, 1, 0, 8, swarm_run_local_play},
