@@ -1,6 +1,7 @@
 #include "lib/pretender.h"
 
 #include "lib/pretender_anchor.h"
+#include "lib/pretender_upset.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -438,6 +439,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
     memcpy(p->snapshot, p->model, OF_SUMS);
     return 1;
   case HV_EPOCH_ADOPT:
+    p->adopted++;
     p->taken[0] = hash_of(p->image);
     p->taken[1] = pretender_look(p)->own.loading.epoch;
     memcpy(p->model, p->image, OF_SUMS);
@@ -475,9 +477,10 @@ static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, ui
 static void answers(pretender *p, const hv_epoch_order *order, int ok) {
   hv_mark mark = pretender_look(p)->lineage->mark;
   uint64_t kept = pretender_look(p)->ledger->kept;
+  int is_void = pretender_look(p)->late == HV_EPOCH_LATE_VOID; /* its samples are lost, and a state takes its place */
   hv_epoch_driver_done(p->driver, order->number, ok,
                        p->program.hands_us / 2 + (order->action == HV_EPOCH_SNAPSHOT ? p->program.copy_us : 0));
-  if (order->action == HV_EPOCH_STEP)
+  if (order->action == HV_EPOCH_STEP && !is_void)
     checks_own_step(p, &mark, kept, order->samples);
 }
 
@@ -485,7 +488,8 @@ static void hands(pretender *p, hv_epoch_lane lane) {
   while (p->n_works[lane] && p->works[lane][0].due_us <= now_of(p)) {
     pretender_work work = p->works[lane][0];
     memmove(p->works[lane], p->works[lane] + 1, --p->n_works[lane] * sizeof work);
-    answers(p, &work.order, does(p, &work.order));
+    if (!pretender_breaks(p, &work.order))
+      answers(p, &work.order, does(p, &work.order));
   }
 }
 
@@ -510,20 +514,30 @@ static int goes_on_training(const pretender *p) {
          hv_epoch_driver_is_free(p->driver) && is_sure;
 }
 
+/* 1: it goes on before it knows what its machine decides. */
+static int gives_batch(pretender *p) {
+  int goes_on = goes_on_training(p);
+  p->is_computing = 0;
+  if (pretender_batch_is_upset(p))
+    return goes_on;
+  adds_batch(p);
+  hv_epoch_driver_batch(p->driver, p->program.batch_samples, p->program.batch_us);
+  p->posted += goes_on && !hv_epoch_driver_is_free(p->driver);
+  return goes_on;
+}
+
+static void begins_batch(pretender *p) {
+  p->is_computing = 1;
+  p->batch_due_us = now_of(p) + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
+}
+
 static void trains(pretender *p) {
-  uint64_t now = now_of(p);
-  int begins = !p->is_computing && hv_epoch_driver_is_free(p->driver);
-  if (p->is_computing && now >= p->batch_due_us) {
-    begins = goes_on_training(p);
-    p->is_computing = 0;
-    adds_batch(p);
-    hv_epoch_driver_batch(p->driver, p->program.batch_samples, p->program.batch_us);
-    p->posted += begins && !hv_epoch_driver_is_free(p->driver);
-  }
-  if (begins) {
-    p->is_computing = 1;
-    p->batch_due_us = now + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
-  }
+  int is_free = hv_epoch_driver_is_free(p->driver);
+  if (p->is_computing ? now_of(p) >= p->batch_due_us : p->finds && is_free) {
+    if (gives_batch(p))
+      begins_batch(p);
+  } else if (!p->is_computing && is_free && !pretender_is_upset(p))
+    begins_batch(p);
 }
 
 /* ---- its life ---- */

@@ -135,6 +135,8 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_LOADED,   /* `ok`: a state of `epoch` with `mark` is there */
   HV_EPOCH_WANTED,   /* a joiner wants the state of `epoch`; `ok`: a hub asks to be given that, or a later one */
   HV_EPOCH_LEAVE,
+  HV_EPOCH_BEHIND, /* the training thread is here; its batch of `samples` has gradients of the model before a load, and counts
+                      nowhere */
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
 
@@ -325,7 +327,8 @@ typedef struct hv_epoch {
   hv_epoch_look look;
   hv_epoch_hold hold;
   hv_epoch_offers offers;
-  int is_apart; /* its latest step was its own */
+  int is_apart;     /* its latest step was its own */
+  int has_to_apply; /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;

@@ -27,6 +27,8 @@ static const swarm_room rooms[] = {
      swarm_run_hasty_play},
     {"posted-run", "the same as run, where a program begins its next batch before it hears whether its epoch ends", 4, 1, 0, 24,
      swarm_run_posted_play},
+    {"upset-run", "programs whose gradients overflow and whose actions fail, and users who restore checkpoints and ask for states",
+     4, 1, 0, 24, swarm_run_upset_play},
     {"home", "peers on slow lines, on which states and averages are bytes: who comes, is cut off, or is slow", 12, 1, 0, 24,
      swarm_home_play},
     {"local-run", "the same as run, where each batch is a step and only the state is averaged", 4, 1, 0, 8, swarm_run_local_play},
