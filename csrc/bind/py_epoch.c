@@ -254,14 +254,10 @@ static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
 }
 
 static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
-  py_epoch *self = (py_epoch *)object;
   unsigned long long number;
   if (!bind_whole_number(samples, &number))
     return NULL;
-  forgets_losses(self);
-  hv_epoch_ledger_behind(self->machine.ledger, number);
-  tells_losses(self, HV_EPOCH_NOW);
-  Py_RETURN_NONE;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BEHIND, .samples = number}, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
@@ -521,7 +517,8 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
 
 static const PyMethodDef methods[] = {
     {"batch", epoch_batch, METH_O, "batch(samples): the training thread is here, with a batch that is summed up; 0: with none."},
-    {"behind", epoch_behind, METH_O, "behind(samples): a batch whose gradient is of the model before a state was loaded."},
+    {"behind", epoch_behind, METH_O,
+     "behind(samples): the training thread is here; its batch's gradient is of the model before a state was loaded."},
     {"overflow", epoch_overflow, METH_VARARGS,
      "overflow(samples, summed): a batch's gradient overflowed, and so many samples of the sums with it."},
     {"time", epoch_time, METH_NOARGS, "Time has passed, in a wait of the training thread."},
@@ -577,6 +574,12 @@ static PyObject *epoch_has_late(PyObject *object, void *unused) {
 static PyObject *epoch_has_now(PyObject *object, void *unused) {
   (void)unused;
   return PyBool_FromLong(((py_epoch *)object)->lanes[HV_EPOCH_NOW].n != 0);
+}
+
+static PyObject *epoch_drops(PyObject *object, void *unused) {
+  const hv_epoch_run *r = &look(object)->end;
+  (void)unused;
+  return PyBool_FromLong(r->acting[HV_EPOCH_NOW] && r->action[HV_EPOCH_NOW] == HV_EPOCH_DROP);
 }
 
 static PyObject *epoch_is_free(PyObject *object, void *unused) {
@@ -646,6 +649,7 @@ static const PyGetSetDef attributes[] = {
     {"epoch", epoch_told, NULL, "The epoch that others hear.", NULL},
     {"has_late", epoch_has_late, NULL, "True if orders of lane LATE are there.", NULL},
     {"has_now", epoch_has_now, NULL, "True if orders of lane NOW are there.", NULL},
+    {"drops", epoch_drops, NULL, "True if the sums are to be dropped: the last one of the orders of lane NOW.", NULL},
     {"is_free", epoch_is_free, NULL, "True if the training thread may go on to its next batch.", NULL},
     {"counts_batches", epoch_counts_batches, NULL, "True if the next batch counts.", NULL},
     {"waits_for_company", epoch_is_alone, NULL, "True while no epoch ends because this peer is alone.", NULL},

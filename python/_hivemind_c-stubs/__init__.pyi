@@ -135,6 +135,7 @@ class Epoch:
     epoch: int
     has_now: bool
     has_late: bool
+    drops: bool
     is_free: bool
     counts_batches: bool
     waits_for_company: bool

@@ -123,7 +123,7 @@ typedef struct hv_epoch_config {
 
 typedef enum hv_epoch_event_kind {
   HV_EPOCH_TIME,     /* time has passed, or the count has changed */
-  HV_EPOCH_BATCH,    /* the training thread is here, with a batch of `samples` that is summed; 0: with none */
+  HV_EPOCH_BATCH,    /* a batch of `samples` is summed; 0: the training thread is here without one */
   HV_EPOCH_OVERFLOW, /* a batch of `samples` has overflowed, and `number` samples of the sums with it, which lie where it does */
   HV_EPOCH_DONE,     /* the hands have answered action `number`: `ok` */
   HV_EPOCH_BROKE,    /* the hands could not do action `number`, and the program is told so */
@@ -136,6 +136,8 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_LOADED,   /* `ok`: a state of `epoch` with `mark` is there */
   HV_EPOCH_WANTED,   /* a joiner wants the state of `epoch`; `ok`: a hub asks to be given that, or a later one */
   HV_EPOCH_LEAVE,
+  HV_EPOCH_BEHIND, /* the training thread is here; its batch of `samples` has gradients of the model before a load, and counts
+                      nowhere */
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
 
@@ -184,7 +186,8 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
-  /* samples: of PREPARE and STEP: behind them; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
+  /* samples: of PREPARE: behind it when the epoch began to end, and end.samples with batches since; of STEP: behind it; of
+     SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
   HV_EPOCH_ACT,  /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
   HV_EPOCH_TELL, /* a notice for the log */
   HV_EPOCH_GOODBYE,
@@ -326,7 +329,8 @@ typedef struct hv_epoch {
   hv_epoch_look look;
   hv_epoch_hold hold;
   hv_epoch_offers offers;
-  int is_apart; /* its latest step was its own */
+  int is_apart;     /* its latest step was its own */
+  int has_to_apply; /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;

@@ -169,6 +169,9 @@ static void enters(hv_epoch *self, const epoch_event *e) {
   self->left_out = HV_EPOCH_NONE;
   self->failures = 0;
   epoch_tell(self, HV_EPOCH_SAYS_ENTERS);
+  if (self->has_to_apply)
+    self->late = HV_EPOCH_LATE_TO_TAKE;
+  self->has_to_apply = 0;
   self->has_begun = 1;
   self->batch_us = e->now_us;
   epoch_reached(self);
@@ -182,7 +185,7 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   if (load->gives_up)
     hv_epoch_ledger_kept_given_up(self->ledger);
   hv_lineage_restart(self->lineage, load->has_mark ? &load->mark : NULL);
-  self->is_unfit = 0;
+  self->is_unfit = self->has_to_apply = 0;
   self->doubts = self->failures = 0;
   self->wrong_since_us = HV_EPOCH_NONE;
   self->loads++;
@@ -268,7 +271,8 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
     self->wanted = 0;
     self->made = self->told; /* nobody has another one */
     enters(self, e);
-    epoch_offers_begin(self, e, 1); /* those who had a newer one have gone */
+    if (self->late == HV_EPOCH_LATE_IDLE) /* else once the model has its latest step */
+      epoch_offers_begin(self, e, 1);     /* those who had a newer one have gone */
   }
 }
 

@@ -33,6 +33,8 @@ uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us);
 
 /* epoch_end.c */
 void epoch_begins_end(hv_epoch *self, const epoch_event *e);
+int epoch_end_prepares(const hv_epoch *self); /* 1: PREPARE is not answered yet, so the sums are still the program's (rule 2) */
+void epoch_end_takes_sums(hv_epoch *self);    /* all that are there */
 void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
@@ -44,7 +46,8 @@ void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
 void epoch_stays(hv_epoch *self, hv_epoch_notice notice); /* nobody made this step: the epoch goes on (rule 7) */
 int epoch_takes(hv_epoch *self);                          /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
-void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
+/* Its samples are lost, and without a step the epoch has not ended here. */
+void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e);
 void epoch_void_ends(hv_epoch *self);
 
 /* epoch_come.c */

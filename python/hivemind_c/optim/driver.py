@@ -95,9 +95,7 @@ class Driver:
         Args:
             samples: Samples in the batch. 0: there is none.
         """
-        self._hear_hubs()
-        if self._offering is not None and self._offering[1].done():
-            self._has_offered(*self._offering)
+        self._come_by()
         self.machine.batch(samples)
         self._drive()
 
@@ -107,8 +105,14 @@ class Driver:
         Args:
             samples: Samples in the batch.
         """
+        self._come_by()
         self.machine.behind(samples)
-        self.batch(0)
+        self._drive()
+
+    def _come_by(self) -> None:
+        self._hear_hubs()
+        if self._offering is not None and self._offering[1].done():
+            self._has_offered(*self._offering)
 
     def overflow(self, samples: int, summed: int) -> None:
         """A batch's gradient overflowed.
@@ -211,10 +215,9 @@ class Driver:
         try:
             self.hands.act(order, lane)
         except BaseException:
-            ends = lane == NOW and self.machine.state == "ENDING" and order.what != "APPLY"
             self.machine.broke(lane, order.number)
-            if ends:  # its samples are lost
-                self._optimizer.drop_sums()
+            while self.machine.drops and lane == NOW:
+                self._carry_out(Order(*self.machine.next(NOW)), NOW)
             while lane and (left := self.machine.next(LATE)) is not None:
                 self._carry_out(Order(*left), LATE)  # what was lost, and groups that are of no use
             raise

@@ -620,6 +620,24 @@ def test_defect_10_delayed_error_is_raised_by_the_next_call(optimizer):
     assert swarm.local_epoch == 3 and not torch.equal(flat(model), before)
 
 
+# The optimizer had stepped when the scheduler failed: the model got that step with the next epoch's only.
+def test_step_before_an_error_reaches_the_model(optimizer):
+    model = network()
+    swarm = optimizer(model, offload_optimizer=True, scheduler="cosine")
+    scheduler = swarm.state_averager.scheduler
+    real, scheduler.step = scheduler.step, lambda *_: [].pop()
+    backward(model, 0, 32)
+    with pytest.raises(IndexError):
+        swarm.step()
+    scheduler.step = real
+    assert swarm.local_epoch == 1, "an epoch with a step has happened"
+    assert not swarm.local_samples
+    swarm.zero_grad()
+    backward(model, 1, 8)
+    swarm.step(batch_size=8)
+    assert torch.equal(flat(model), flat(plain("sgd", epochs=1))) and swarm.local_samples == 8
+
+
 @pytest.mark.parametrize("delay", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True), dict(use_local_updates=True, delay_optimizer_step=True)])
 def test_shutdown_finishes_a_delayed_step(optimizer, delay):
     model = network()
