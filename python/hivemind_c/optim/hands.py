@@ -49,6 +49,7 @@ class Hands:
             "SNAPSHOT": self._snapshot,
             "ADOPT": self._adopt,
             "DROP": self._drop,
+            "RETURN": self._return,
         }
 
     def act(self, order: Order, lane: int) -> None:
@@ -124,6 +125,11 @@ class Hands:
             order.samples,
         )
         return -1
+
+    def _return(self, order: Order) -> None:
+        self._gradients.unload_accumulators_()
+        self._state.buffers.give_back(order.samples)
+        self._optimizer.give_metrics_back()
 
     def _look_at_parameters(self, end: EpochEnd) -> None:
         """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in
