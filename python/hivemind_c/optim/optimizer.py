@@ -127,7 +127,7 @@ class Optimizer(TorchInterface, MetricReports):
         when_alone: str = "train",
         log_memory: Optional[int] = None,
     ):
-        self.dht, self.run_id = dht, options.run_name(run_id)
+        self.dht, self.run_id, self.on_epoch = dht, options.run_name(run_id), options.on_epoch(on_epoch)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.step_size(batch_size_per_step)
         self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
@@ -152,7 +152,7 @@ class Optimizer(TorchInterface, MetricReports):
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
         self.max_grad_norm, self.averaged_grad_hook = options.norm(max_grad_norm), averaged_grad_hook
-        self.on_epoch, self.shutdown_timeout = options.on_epoch(on_epoch), limit(shutdown_timeout, "shutdown_timeout") or 0.0
+        self.shutdown_timeout = limit(shutdown_timeout, "shutdown_timeout") or 0.0
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self._set_verbose(verbose)
         _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
