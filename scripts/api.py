@@ -52,6 +52,7 @@ RANGES: Dict[str, Dict[str, str]] = {
         "initial_group_bits": "at most 64 of 0 and 1",
         "initial_peers": "multiaddrs, HOST:PORT",
         "load_state_timeout": "s, > 0",
+        "log_memory": "bytes, 0 or more",
         "matchmaking_time": "s, > 0",
         "max_grad_norm": "> 0",
         "max_refresh_period": "s, 0 to 3,600",

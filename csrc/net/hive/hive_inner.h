@@ -93,7 +93,7 @@ hv_closed *hv_hive_closed(hv_hive *hive);
 hv_loop *hv_hive_loop(hv_hive *hive);
 /* The averager's own, which only the hive thread may use. */
 hv_average *hv_hive_averager_core(hv_hive_averager *averager);
-/* What its last step kept, which the caller releases; NULL: nothing, or it was taken. On the hive thread. */
+/* The averages that its last step kept, which the caller releases; NULL: none, or they were taken. On the hive thread. */
 hv_payload *hv_hive_averager_take_kept(hv_hive_averager *averager);
 
 /* Posts a command to the hive thread. HV_CLOSED: it still belongs to the caller. */

@@ -127,15 +127,14 @@ class Optimizer(TorchInterface, MetricReports):
         when_alone: str = "train",
         log_memory: Optional[int] = None,
     ):
-        self.dht, self.run_id = dht, options.run_name(run_id)
+        self.dht, self.run_id, self.on_epoch = dht, options.run_name(run_id), options.on_epoch(on_epoch)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.step_size(batch_size_per_step)
         self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
         self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)
-        options.choice(when_alone, "when_alone", CHOICES)
-        log_memory = step_log.log_memory(log_memory)
+        when_alone, log_memory = options.choice(when_alone, "when_alone", CHOICES), step_log.log_memory(log_memory)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
             is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
@@ -153,9 +152,8 @@ class Optimizer(TorchInterface, MetricReports):
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
         self.max_grad_norm, self.averaged_grad_hook = options.norm(max_grad_norm), averaged_grad_hook
-        self.on_epoch = options.on_epoch(on_epoch)
-        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self.shutdown_timeout = limit(shutdown_timeout, "shutdown_timeout") or 0.0
+        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self._set_verbose(verbose)
         _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
         self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))

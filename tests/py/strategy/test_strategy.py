@@ -199,6 +199,7 @@ OPTIONS = {
     "allreduce_timeout": 10.0,
     "next_chunk_timeout": 2.0,
     "load_state_timeout": 30.0,
+    "log_memory": 1 << 20,
     "grad_compression": Float16Compression(),
     "state_averaging_compression": Float16Compression(),
     "load_state_compression": Float16Compression(),

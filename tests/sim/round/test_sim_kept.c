@@ -15,7 +15,7 @@ static scene_setup keepers(size_t n, uint64_t seed) {
   return (scene_setup){.n = n, .n_values = 50000, .chunk_values = 2000, .seed = seed, .link = slow, .keep = 1};
 }
 
-/* What these members kept, NULL where that is nothing; all that is there is the same. Returns how many have something. */
+/* Takes the averages that these members kept, NULL if none; all are the same. Returns the number of members with averages. */
 static size_t take_kept(scene *s, unsigned set, hv_payload *out[SCENE_MEMBERS_MAX]) {
   const hv_payload *first = NULL;
   size_t n = 0;
