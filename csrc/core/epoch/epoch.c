@@ -369,7 +369,7 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
   if (self->state == HV_EPOCH_ENDING)
     return;
   self->has_to_step = e->samples && self->traits.local_steps;
-  if (self->end.acting[HV_EPOCH_NOW]) { /* the action's answer goes on with this batch */
+  if (self->end.acting[HV_EPOCH_NOW]) { /* this batch waits for the action's answer */
     self->goes_on = 1;
     self->only_takes = 0;
     return;
