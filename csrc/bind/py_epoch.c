@@ -243,10 +243,12 @@ static PyObject *fed(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
 /* ---- events ---- */
 
 static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
+  py_epoch *self = (py_epoch *)object;
   unsigned long long number;
-  if (!bind_whole_number(samples, &number))
+  if (!bind_whole_number(samples, &number) ||
+      feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW) < 0)
     return NULL;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW);
+  return PyBool_FromLong(hv_epoch_is_free(&self->machine) && !self->lanes[HV_EPOCH_NOW].n);
 }
 
 static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
@@ -512,7 +514,8 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
 }
 
 static const PyMethodDef methods[] = {
-    {"batch", epoch_batch, METH_O, "batch(samples): the training thread is here, with a batch that is summed up; 0: with none."},
+    {"batch", epoch_batch, METH_O,
+     "batch(samples) -> True if it only counts: so many samples are summed up; 0: the training thread is here without a batch."},
     {"behind", epoch_behind, METH_O,
      "behind(samples): the training thread is here; its batch's gradient is of the model before a state was loaded."},
     {"overflow", epoch_overflow, METH_VARARGS,

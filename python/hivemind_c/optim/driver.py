@@ -96,8 +96,8 @@ class Driver:
             samples: Samples in the batch. 0: there is none.
         """
         self._come_by()
-        self.machine.batch(samples)
-        self._drive()
+        if not self.machine.batch(samples):
+            self._drive()
 
     def behind(self, samples: int) -> None:
         """A batch counts for nothing, because a state was loaded since; the others may be about to average.
@@ -179,7 +179,7 @@ class Driver:
         """Carries out what is to be done before the training thread goes on."""
         machine = self.machine
         if machine.is_free and not machine.has_now:
-            return  # a batch that only counts
+            return
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
             while (order := self._next(clock)) is not None:

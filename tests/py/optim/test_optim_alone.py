@@ -204,6 +204,28 @@ def test_the_first_batch_tells_nothing_of_a_peers_speed(optimizer):
         assert 0 < one.local_progress.samples_per_second < 32 / 0.1
 
 
+class Counted:
+    """Counts how often an object is asked for anything."""
+
+    def __init__(self, core):
+        self.core, self.asked = core, []
+
+    def __getattr__(self, name):
+        self.asked.append(name)
+        return getattr(self.core, name)
+
+
+# Each is a crossing between Python and C; the swarm's figures are read for the log alone, now and then.
+def test_counted_batch_asks_the_machine_twice(optimizer):
+    model = network()
+    one = optimizer(model, target_batch_size=10**6)
+    train(model, one, steps=2)
+    one.driver.machine, one.tracker._progress = Counted(one.driver.machine), Counted(one.tracker.core)
+    train(model, one, steps=1)
+    assert one.driver.machine.asked == ["counts_batches", "batch"] and not one.tracker._progress.asked
+    one.driver.machine, one.tracker._progress = one.driver.machine.core, one.tracker._progress.core
+
+
 # The machine measures it: from where the program could train on to its next batch.
 def test_time_of_a_step_is_not_in_the_speed(optimizer):
     model = network()
