@@ -258,6 +258,13 @@ static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BEHIND, .samples = number}, HV_EPOCH_NOW);
 }
 
+static PyObject *epoch_summed(PyObject *object, PyObject *args) {
+  unsigned long long samples, behind;
+  if (!PyArg_ParseTuple(args, "O&O&:summed", bind_whole_number, &samples, bind_whole_number, &behind))
+    return NULL;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_SUMMED, .samples = samples, .number = behind}, HV_EPOCH_NOW);
+}
+
 static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
   unsigned long long samples, summed;
   if (!PyArg_ParseTuple(args, "O&O&:overflow", bind_whole_number, &samples, bind_whole_number, &summed))
@@ -518,6 +525,8 @@ static const PyMethodDef methods[] = {
      "batch(samples) -> True if it only counts: so many samples are summed up; 0: the training thread is here without a batch."},
     {"behind", epoch_behind, METH_O,
      "behind(samples): the training thread is here; its batch's gradient is of the model before a state was loaded."},
+    {"summed", epoch_summed, METH_VARARGS,
+     "summed(samples, behind): samples of other processes are in the sums; others are of the model before a load."},
     {"overflow", epoch_overflow, METH_VARARGS,
      "overflow(samples, summed): a batch's gradient overflowed, and so many samples of the sums with it."},
     {"time", epoch_time, METH_NOARGS, "Time has passed, in a wait of the training thread."},

@@ -66,6 +66,7 @@ typedef enum pretender_upset {
   PRETENDER_PAUSE,    /* the late lane's outcome is taken between two batches */
   PRETENDER_RESTORE,  /* the user restores a checkpoint */
   PRETENDER_ASK,      /* the user asks for the swarm's state */
+  PRETENDER_MORE,     /* another process of the same peer has made samples */
   PRETENDER_BEHIND,   /* a state is loaded between a batch's gradient and its step() */
   PRETENDER_UPSETS
 } pretender_upset;

@@ -497,6 +497,12 @@ static void has_overflown(hv_epoch *self, const epoch_event *e) {
   epoch_wake(self, 0);
 }
 
+static void has_more(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_ledger_counted(self->ledger, e->samples);
+  hv_epoch_ledger_behind(self->ledger, e->number);
+  epoch_wake(self, 0);
+}
+
 static void is_behind(hv_epoch *self, const epoch_event *e) {
   epoch_event none = *e;
   none.samples = 0;
@@ -550,6 +556,9 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     break;
   case HV_EPOCH_BEHIND:
     is_behind(self, e);
+    break;
+  case HV_EPOCH_SUMMED:
+    has_more(self, e);
     break;
   case HV_EPOCH_TIME:
   case HV_EPOCH_EVENTS:

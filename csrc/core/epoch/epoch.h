@@ -139,6 +139,8 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_LEAVE,
   HV_EPOCH_BEHIND, /* the training thread is here; its batch of `samples` has gradients of the model before a load, and counts
                       nowhere */
+  HV_EPOCH_SUMMED, /* between two batches: `samples` of other processes of this peer, or of a checkpoint, are in the sums; `number`
+                    * were made too, with the model before a load, and count nowhere */
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
 

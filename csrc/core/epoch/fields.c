@@ -7,7 +7,7 @@
 
 const char *hv_epoch_event_name(hv_epoch_event_kind kind) {
   static const char *const names[] = {"TIME",  "BATCH",   "OVERFLOW", "DONE",   "BROKE",  "PAUSE", "RESTORED", "ASKED",
-                                      "ROUND", "OFFERED", "LOOKED",   "LOADED", "WANTED", "LEAVE", "BEHIND"};
+                                      "ROUND", "OFFERED", "LOOKED",   "LOADED", "WANTED", "LEAVE", "BEHIND",   "SUMMED"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_EVENTS, "each event has its name");
   return (unsigned)kind < HV_EPOCH_EVENTS ? names[kind] : "?";
 }

@@ -114,6 +114,17 @@ class Driver:
         if self._offering is not None and self._offering[1].done():
             self._has_offered(*self._offering)
 
+    def summed(self, samples: int, behind: int = 0) -> None:
+        """Samples of other processes of this peer, or of a checkpoint, are in the sums. It is called between two batches.
+
+        Args:
+            samples: Their number.
+            behind: Further ones, made with the model before a state was loaded, which count nowhere.
+        """
+        if samples or behind:
+            self.machine.summed(samples, behind)
+            self._drive()
+
     def overflow(self, samples: int, summed: int) -> None:
         """A batch's gradient overflowed.
 

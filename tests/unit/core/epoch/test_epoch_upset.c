@@ -186,6 +186,21 @@ static void is_late_near_the_end(scene *s, uint64_t epoch) {
   assert_int_equal(s->e.state, HV_EPOCH_COMING);
 }
 
+/* Of other processes, say: no epoch ends between two batches. */
+static void samples_between_batches_count_and_end_no_epoch(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&PLAIN, HV_EPOCH_ALONE_TRAINS);
+  hv_progress_own own;
+  gathers(s);
+  epoch_is_over(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_SUMMED, .samples = BATCH, .number = 2});
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_non_null(has(s, HV_EPOCH_WAKE));
+  hv_epoch_report(&s->e, 0, &own);
+  assert_int_equal(own.samples, 2 * BATCH);
+  assert_int_equal(s->e.ledger->lost_by[HV_EPOCH_LOSS_BEHIND], 2);
+}
+
 /* It waits for the next epoch, until its own deadline; nothing else that happens meanwhile ends or delays that. */
 static void no_other_event_moves_the_deadline_to_come(void **unused) {
   (void)unused;
@@ -234,6 +249,7 @@ int main(void) {
       cmocka_unit_test(first_batch_is_lost_if_the_program_may_not_train),
       cmocka_unit_test(overflow_during_prepare_takes_samples_in_flight),
       cmocka_unit_test(batch_behind_a_load_counts_nowhere),
+      cmocka_unit_test(samples_between_batches_count_and_end_no_epoch),
       cmocka_unit_test(no_other_event_moves_the_deadline_to_come),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
