@@ -17,6 +17,7 @@
 #include "core/msg.h"
 #include "core/peers/admission.h"
 #include "core/peers/denials.h"
+#include "core/progress/progress.h"
 #include "core/versions.h"
 
 #define HV_VERSION_TEXT "0.1.0"
@@ -379,9 +380,12 @@ void hv_hive_progress_pause(hv_hive_progress *progress, int on);
 void hv_hive_progress_read(hv_hive_progress *progress, hv_hive_progress_state *out);
 /* Searches for the reports of the others now, and not at the time that was planned. */
 hv_status hv_hive_progress_refresh(hv_hive_progress *progress);
-/* Withdraws the report: this contributor does not count until it reports again. comes: 1 + the epoch
- * whose state it loads, to report again soon; 0: it does not. */
-hv_status hv_hive_progress_withdraw(hv_hive_progress *progress, uint64_t comes);
+/* Withdraws the report: this contributor does not count until it reports again. */
+hv_status hv_hive_progress_withdraw(hv_hive_progress *progress);
+/* In place of these three: the whole report, as the machine of core/epoch makes it, with a speed that it has measured. */
+hv_status hv_hive_progress_put(hv_hive_progress *progress, const hv_progress_own *own);
+/* ema_alpha, as it was given. */
+double hv_hive_progress_alpha(const hv_hive_progress *progress);
 /* Nobody had a state of `epoch`: the owners that claim it or a later epoch do not count with such claims for for_ms (at most an
  * hour). Returns once the figures are without them. HV_INVALID: epoch 0, or no time. HV_TIMEOUT: the hive thread is too busy, and
  * does it later. HV_CLOSED. */

@@ -511,7 +511,7 @@ static void adds_batch(pretender *p) {
   p->produced += n;
 }
 
-/* What it knows speaks for another batch, without a look at what becomes of the latest one. */
+/* 1: by the latest reading, its epoch does not end with this batch. */
 static int goes_on_training(const pretender *p) {
   const hv_progress_figures *f = hv_epoch_driver_figures(p->driver);
   int is_sure = !f->ready && f->standing != HV_PROGRESS_BEHIND;

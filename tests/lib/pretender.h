@@ -59,18 +59,19 @@ typedef struct pretender_work {
   uint64_t due_us;
 } pretender_work;
 
-/* What happens to a program, and its machine is to hear of. */
+/* Events that upset a program, of which its machine is to hear. */
 typedef enum pretender_upset {
   PRETENDER_OVERFLOW, /* a gradient is not finite: of a batch, or of the sums that it was added to */
   PRETENDER_BREAK,    /* an action raises an error, which the user passes over */
   PRETENDER_PAUSE,    /* the late lane's outcome is taken between two batches */
   PRETENDER_RESTORE,  /* the user restores a checkpoint */
   PRETENDER_ASK,      /* the user asks for the swarm's state */
+  PRETENDER_MORE,     /* another process of the same peer has made samples */
   PRETENDER_BEHIND,   /* a state is loaded between a batch's gradient and its step() */
   PRETENDER_UPSETS
 } pretender_upset;
 
-/* What a checkpoint keeps. */
+/* A checkpoint. */
 typedef struct pretender_saved {
   int is_there;
   uint64_t epoch, schedule;

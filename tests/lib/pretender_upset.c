@@ -75,6 +75,15 @@ static void restores(pretender *p) {
   hv_epoch_driver_restored(p->driver, p->saved.epoch, &digest);
 }
 
+static void more(pretender *p) {
+  uint64_t n = p->program.batch_samples, behind = check_random(&p->rng) % 2 ? n : 0;
+  for (size_t v = 0; v < PRETENDER_VALUES; v++)
+    p->sums[v] += (float)n * (v % 2 ? 0.25f : -0.25f);
+  p->summed += n;
+  p->produced += n + behind;
+  hv_epoch_driver_summed(p->driver, n, behind);
+}
+
 int pretender_is_upset(pretender *p) {
   const hv_epoch *e = pretender_look(p);
   if (p->program.upsets <= 0 || p->finds)
@@ -89,6 +98,10 @@ int pretender_is_upset(pretender *p) {
   if (p->saved.is_there && e->late != HV_EPOCH_LATE_WORKS && e->late != HV_EPOCH_LATE_VOID && happens(p, PRETENDER_RESTORE)) {
     restores(p);
     return 1;
+  }
+  if (e->state == HV_EPOCH_GATHERING && happens(p, PRETENDER_MORE)) {
+    more(p);
+    return 0;
   }
   if (happens(p, PRETENDER_ASK)) {
     hv_sim_say(p->sim, "n%zu asks for the swarm's state", p->index);

@@ -1,4 +1,4 @@
-/* What happens to a pretended program: errors of its actions, gradients that overflow, checkpoints, a wish for the swarm's state.
+/* Events that upset a pretended program: errors of its actions, gradients that overflow, checkpoints, a wish for the swarm's state.
  * Used by pretender.c alone. */
 #ifndef HV_TESTS_PRETENDER_UPSET_H
 #define HV_TESTS_PRETENDER_UPSET_H

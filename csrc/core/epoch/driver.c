@@ -425,6 +425,11 @@ void hv_epoch_driver_behind(hv_epoch_driver *d, uint64_t samples) {
   drives(d, &event);
 }
 
+void hv_epoch_driver_summed(hv_epoch_driver *d, uint64_t samples, uint64_t behind) {
+  hv_epoch_event event = {.kind = HV_EPOCH_SUMMED, .samples = samples, .number = behind};
+  drives(d, &event);
+}
+
 void hv_epoch_driver_overflow(hv_epoch_driver *d, uint64_t samples, uint64_t summed) {
   hv_epoch_event event = {.kind = HV_EPOCH_OVERFLOW, .samples = samples, .number = summed};
   drives(d, &event);

@@ -86,11 +86,14 @@ void hv_epoch_driver_free(hv_epoch_driver *driver);
 void hv_epoch_driver_batch(hv_epoch_driver *driver, uint64_t samples, uint64_t took_us);
 /* The hands have done an action. ok: 1, or 0: there was nothing; -1: its values are not finite. */
 void hv_epoch_driver_done(hv_epoch_driver *driver, uint64_t number, int ok, uint64_t took_us);
-/* The hands could not do an action: it has not happened, and its program is told so. */
+/* The hands could not do an action: it has not happened, and the program gets the error. */
 void hv_epoch_driver_broke(hv_epoch_driver *driver, uint64_t number);
 void hv_epoch_driver_offered(hv_epoch_driver *driver, uint64_t epoch, int ok);
 /* The training thread is here with a batch whose gradients are of the model before a load. */
 void hv_epoch_driver_behind(hv_epoch_driver *driver, uint64_t samples);
+/* Between two batches: so many samples of other processes of this peer, or of a checkpoint, are in the sums. `behind`: and so many
+ * others are of the model before a load. */
+void hv_epoch_driver_summed(hv_epoch_driver *driver, uint64_t samples, uint64_t behind);
 /* A batch has overflowed, and so many samples of the sums with it. */
 void hv_epoch_driver_overflow(hv_epoch_driver *driver, uint64_t samples, uint64_t summed);
 /* The training thread is here between two batches. */

@@ -139,6 +139,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .told = config->epoch,
                      .made = config->epoch,
                      .batch_us = now_us,
+                     .meter.alpha = config->alpha > 0 ? config->alpha : HV_METER_ALPHA,
                      .sought = HV_EPOCH_NONE,
                      .load_us = HV_EPOCH_NONE,
                      .at_us = now_us,
@@ -174,7 +175,7 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
                            .epoch = self->told,
                            .samples = samples_of(self) + (epoch_is_aside(self) ? 0 : samples),
                            .before = self->before,
-                           .speed = self->speed,
+                           .speed = hv_meter_speed(&self->meter),
                            .at_us = self->batch_us,
                            .serial = self->serial,
                            .step = self->step,
@@ -186,12 +187,8 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
 
 /* The speed tells of batches alone (the first batch tells nothing). */
 static void measures(hv_epoch *self, const epoch_event *e) {
-  uint64_t took_us = e->took_us;
   self->step = e->samples;
-  if (took_us && e->samples) {
-    double speed = (double)e->samples * 1e6 / (double)took_us;
-    self->speed = self->speed > 0 ? 0.9 * self->speed + 0.1 * speed : speed;
-  }
+  hv_meter_took(&self->meter, e->samples, e->took_us);
   self->batch_us = e->now_us;
 }
 
@@ -226,7 +223,8 @@ static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
 
 /* The epoch will end within this peer's next batch: else the others would seek a group of it while it computes. */
 static int ends_within_batch(const hv_epoch *self, const hv_progress_figures *f) {
-  return f->standing == HV_PROGRESS_IN_STEP && self->speed > 0 && (double)f->eta_us * 1e-6 * self->speed <= (double)self->step;
+  double speed = hv_meter_speed(&self->meter);
+  return f->standing == HV_PROGRESS_IN_STEP && speed > 0 && (double)f->eta_us * 1e-6 * speed <= (double)self->step;
 }
 
 /* Rule 5. Not long before the end, and while somebody loads this epoch's state only just before it: a group would form without. */
@@ -371,7 +369,7 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
   if (self->state == HV_EPOCH_ENDING)
     return;
   self->has_to_step = e->samples && self->traits.local_steps;
-  if (self->end.acting[HV_EPOCH_NOW]) { /* the action's answer goes on with this batch */
+  if (self->end.acting[HV_EPOCH_NOW]) { /* this batch waits for the action's answer */
     self->goes_on = 1;
     self->only_takes = 0;
     return;
@@ -499,6 +497,12 @@ static void has_overflown(hv_epoch *self, const epoch_event *e) {
   epoch_wake(self, 0);
 }
 
+static void has_more(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_ledger_counted(self->ledger, e->samples);
+  hv_epoch_ledger_behind(self->ledger, e->number);
+  epoch_wake(self, 0);
+}
+
 static void is_behind(hv_epoch *self, const epoch_event *e) {
   epoch_event none = *e;
   none.samples = 0;
@@ -552,6 +556,9 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     break;
   case HV_EPOCH_BEHIND:
     is_behind(self, e);
+    break;
+  case HV_EPOCH_SUMMED:
+    has_more(self, e);
     break;
   case HV_EPOCH_TIME:
   case HV_EPOCH_EVENTS:

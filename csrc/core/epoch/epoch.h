@@ -115,6 +115,7 @@ typedef struct hv_epoch_config {
   int reachable;     /* 1: joiners can download its state from it */
   hv_peer_id me;
   int differs;         /* 1: a part of the state differs among equal replicas, so only an average of it is offered */
+  double alpha;        /* weight of the newest batch in this peer's speed, 0 to 1; 0: 0.1 */
   hv_env *env;         /* for its sha256 alone */
   uint64_t epoch;      /* from a checkpoint; 0 */
   hv_lineage *lineage; /* whose mark is known at each event that moves it; borrowed, as the next one */
@@ -138,6 +139,8 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_LEAVE,
   HV_EPOCH_BEHIND, /* the training thread is here; its batch of `samples` has gradients of the model before a load, and counts
                       nowhere */
+  HV_EPOCH_SUMMED, /* between two batches: `samples` of other processes of this peer, or of a checkpoint, are in the sums; `number`
+                    * were made too, with the model before a load, and count nowhere */
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
 
@@ -314,7 +317,7 @@ typedef struct hv_epoch {
   hv_lineage *lineage;
   uint64_t at_us; /* the latest event */
   uint64_t told, made, serial, batch_us, before, step;
-  double speed;
+  hv_meter meter; /* fed by took_us of batches */
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */

@@ -96,8 +96,8 @@ class Driver:
             samples: Samples in the batch. 0: there is none.
         """
         self._come_by()
-        self.machine.batch(samples)
-        self._drive()
+        if not self.machine.batch(samples):
+            self._drive()
 
     def behind(self, samples: int) -> None:
         """A batch counts for nothing, because a state was loaded since; the others may be about to average.
@@ -113,6 +113,17 @@ class Driver:
         self._hear_hubs()
         if self._offering is not None and self._offering[1].done():
             self._has_offered(*self._offering)
+
+    def summed(self, samples: int, behind: int = 0) -> None:
+        """Samples of other processes of this peer, or of a checkpoint, are in the sums. It is called between two batches.
+
+        Args:
+            samples: Their number.
+            behind: Further ones, made with the model before a state was loaded, which count nowhere.
+        """
+        if samples or behind:
+            self.machine.summed(samples, behind)
+            self._drive()
 
     def overflow(self, samples: int, summed: int) -> None:
         """A batch's gradient overflowed.
@@ -179,7 +190,7 @@ class Driver:
         """Carries out what is to be done before the training thread goes on."""
         machine = self.machine
         if machine.is_free and not machine.has_now:
-            return  # a batch that only counts
+            return
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
             while (order := self._next(clock)) is not None:

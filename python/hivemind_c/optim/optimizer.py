@@ -243,11 +243,14 @@ class Optimizer(TorchInterface, MetricReports):
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         adopted = self.driver.hands.adopted
-        self.find_swarm()
+        counts_batches = self.driver.machine.counts_batches
+        if not counts_batches:
+            self.find_swarm()
+            counts_batches = self.driver.machine.counts_batches
         if self.driver.hands.adopted != adopted:  # the gradient is of another model
             self._look_at_lost_batch(grad_scaler)
             self.driver.behind(self._with_others(batch_size))
-        elif self.driver.machine.counts_batches:
+        elif counts_batches:
             counts = self.auxiliary or self._takes_batch(batch_size, grad_scaler)
             if not counts:
                 self.driver.overflow(batch_size, self._own_sums() if self.reuse_grad_buffers else 0)
@@ -255,7 +258,7 @@ class Optimizer(TorchInterface, MetricReports):
         else:
             self._look_at_lost_batch(grad_scaler)
             self.driver.batch(self._with_others(batch_size))
-        self._forecast.update(self.tracker.figures())
+        self._forecast.update(self.tracker.figures)
 
     def _own_sums(self) -> int:
         """Samples of this process in the sums."""

@@ -91,7 +91,7 @@ static void calms_down(room *r) {
 }
 
 void swarm_run_upset_play(swarm_run *run) {
-  static const char *const names[] = {"overflows", "breaks", "pauses", "restores", "asks", "behind"};
+  static const char *const names[] = {"overflows", "breaks", "pauses", "restores", "asks", "more", "behind"};
   static room r;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX, .turn_us = TURN_US, .judge = judges};
   draws(&r);

@@ -1,5 +1,5 @@
-/* What happens to a program, and its machine hears of: errors of its actions, overflows, loads between a gradient and its step
- * (rules 20 and 21); and that no such event ends another wait. */
+/* Events that upset a program: errors of its actions, overflows, loads between a gradient and its step (rules 20 and 21). None of
+ * them ends another wait. */
 #include "lib/epoch_scene.h"
 
 static const hv_epoch_options PLAIN = {.average_state_every = 100};
@@ -148,7 +148,7 @@ static void first_batch_is_lost_if_the_program_may_not_train(void **unused) {
 }
 
 /* The scale was too large for a batch that lies where the sums do, while the epoch began to end. */
-static void overflow_during_prepare_takes_what_is_in_flight(void **unused) {
+static void overflow_during_prepare_takes_samples_in_flight(void **unused) {
   (void)unused;
   scene *s = new_scene(&PLAIN, HV_EPOCH_ALONE_TRAINS);
   gathers(s);
@@ -186,7 +186,22 @@ static void is_late_near_the_end(scene *s, uint64_t epoch) {
   assert_int_equal(s->e.state, HV_EPOCH_COMING);
 }
 
-/* What it waits for is the next epoch, until its own deadline; nothing else that happens meanwhile ends or delays that. */
+/* Of other processes, say: no epoch ends between two batches. */
+static void samples_between_batches_count_and_end_no_epoch(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&PLAIN, HV_EPOCH_ALONE_TRAINS);
+  hv_progress_own own;
+  gathers(s);
+  epoch_is_over(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_SUMMED, .samples = BATCH, .number = 2});
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_non_null(has(s, HV_EPOCH_WAKE));
+  hv_epoch_report(&s->e, 0, &own);
+  assert_int_equal(own.samples, 2 * BATCH);
+  assert_int_equal(s->e.ledger->lost_by[HV_EPOCH_LOSS_BEHIND], 2);
+}
+
+/* It waits for the next epoch, until its own deadline; nothing else that happens meanwhile ends or delays that. */
 static void no_other_event_moves_the_deadline_to_come(void **unused) {
   (void)unused;
   hv_epoch_event others[] = {{.kind = HV_EPOCH_LOOKED},
@@ -232,8 +247,9 @@ int main(void) {
       cmocka_unit_test(late_step_reaches_the_model_after_a_failed_load),
       cmocka_unit_test(step_of_a_void_lane_moves_the_mark),
       cmocka_unit_test(first_batch_is_lost_if_the_program_may_not_train),
-      cmocka_unit_test(overflow_during_prepare_takes_what_is_in_flight),
+      cmocka_unit_test(overflow_during_prepare_takes_samples_in_flight),
       cmocka_unit_test(batch_behind_a_load_counts_nowhere),
+      cmocka_unit_test(samples_between_batches_count_and_end_no_epoch),
       cmocka_unit_test(no_other_event_moves_the_deadline_to_come),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
