@@ -200,7 +200,7 @@ def test_restored_peer_counts_from_its_first_step(peer):
     assert one.optimizer.tracker.figures().reported and one.optimizer.tracker.figures().local_epoch == 4
 
 
-def test_only_a_peer_that_has_met_others_warns_of_discarded_samples(peer, caplog):
+def test_newcomer_does_not_warn_of_discarded_samples(peer, caplog):
     """A newcomer's own model is not the swarm's, so its first batches count for nothing in a good start, too."""
     notices = peer(0, run_id=f"join {next(RUNS)}").optimizer.driver.notices
     lost = Order("LOST", "REPLACED", 0, DISCARDED, 4, 960, 0.0, 0.0, 0)

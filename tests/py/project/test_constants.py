@@ -226,7 +226,7 @@ SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "MiB": 1 << 20, 
 
 
 def spoken(words):
-    """The number of words such as `five minutes`, `half an hour`, `128 MiB` or `1,024`: in seconds, bytes, or as it is."""
+    """The number of `five minutes`, `half an hour`, `128 MiB` or `1,024`: in seconds, bytes, or as it is."""
     *numbers, last = words.replace(",", "").split()
     span = last if last in SPANS else last.removesuffix("s") if last.removesuffix("s") in SPANS else ""
     numbers += [] if span else [last]
@@ -234,9 +234,9 @@ def spoken(words):
 
 
 def default_of(text, name):
-    """The default of an argument `name=` or of an option `--name` in a file in Python; the same at all places of the file."""
-    option = re.escape(name)
-    pattern = rf'"{option}".*?\bdefault=([\d.]+)' if name.startswith("--") else rf"\b{option[:-1]}: [\w\[\]]+ = ([\d.]+)"
+    """The default of an argument `name=` or of an option `--name` in a file in Python, at all places of the file."""
+    option = rf'"{name}".*?\bdefault=([\d.]+)'
+    pattern = option if name.startswith("--") else rf"\b{name[:-1]}: [\w\[\]]+ = ([\d.]+)"
     (value,) = set(re.findall(pattern, text))
     return float(value)
 
@@ -273,7 +273,14 @@ def test_number_in_a_sentence_is_the_constant(page, words, name, code):
 
 @pytest.mark.parametrize(
     "words, number",
-    [("five minutes", 300), ("half an hour", 1800), ("a quarter", 0.25), ("128 MiB", 1 << 27), ("65,536", 65536), ("1e24", 1e24)],
+    [
+        ("five minutes", 300),
+        ("half an hour", 1800),
+        ("a quarter", 0.25),
+        ("128 MiB", 1 << 27),
+        ("65,536", 65536),
+        ("1e24", 1e24),
+    ],
 )
 def test_words_of_a_sentence_are_a_number(words, number):
     assert spoken(words) == number
