@@ -77,7 +77,7 @@ class Notices:
             optimizer.ledger.notes.lose(order.samples, order.what)
         epoch = end.epoch if order.which else order.epoch
         if order.number == DISCARDED:
-            self._reporter.say_discarded(epoch, order.samples)
+            self._reporter.say_discarded(epoch, order.samples, self.has_met)
         elif order.number == CUT:
             self._reporter.say_cut(epoch, order.samples, optimizer.target_batch_size)
 
