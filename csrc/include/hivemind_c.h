@@ -266,10 +266,10 @@ typedef struct hv_hive_state {
 
 /* Downloads the state that a majority of the announcements names. Result: an hv_hive_state, and `peer`, the donor that sent most.
  * The metadata and parts belong to the future, too. Each part begins at a multiple of 64 bytes, and the program may write to it.
- * timeout_ms 0: 600 s. size_max: most bytes; 0: no limit but the hive's memory. epoch_least: no older epoch is loaded.
- * refused: the digests of up to 16 states that are not loaded, 32 bytes each; peers that announce them have no vote.
- * HV_INVALID: refused has another size. HV_NOT_FOUND: no peer offers a state of such an epoch. HV_STATE: no majority.
- * HV_UNREACHABLE: no donor answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
+ * timeout_ms: longest time in which nothing right arrives; 0: 600 s. size_max: most bytes; 0: no limit but the hive's memory.
+ * epoch_least: no older epoch is loaded. refused: the digests of up to 16 states that are not loaded, 32 bytes each; peers that
+ * announce them have no vote. HV_INVALID: refused has another size. HV_NOT_FOUND: no peer offers a state of such an epoch.
+ * HV_STATE: no majority. HV_UNREACHABLE: no donor answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_span refused, hv_future **out);
 /* Searches once for the state that hv_hive_state_load would download, and downloads nothing. Result: 8 bytes, the epoch of that

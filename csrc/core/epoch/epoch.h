@@ -28,7 +28,7 @@
   X(ROUND, 0, "a round: averaging_timeout")                                                                                        \
   X(HANDS, 0, "the program's answer to an action; no limit")                                                                       \
   X(COMES, 0, "the next epoch, whose state is loaded: matchmaking_time at most")                                                   \
-  X(LOAD, 0, "a state: load_state_timeout")                                                                                        \
+  X(LOAD, 0, "a state: load_state_timeout after its last byte")                                                                    \
   X(REST, 5000000, "the next attempt to load: 0.25 s, then twice as long each time")                                               \
   X(DOUBT, 60000000, "claims without a state to count again: 1 s, then twice as long each time")                                   \
   X(WRONG, 30000000, "a wrong replica's peer until it doubts the others")                                                          \

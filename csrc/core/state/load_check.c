@@ -67,7 +67,7 @@ void check_give_back(hv_loader *l, uint32_t chunk) {
 
 static void moved(load_donor *from) {
   from->busy = 0;
-  from->loader->moved_us = from->loader->env->now_us(from->loader->env);
+  from->loader->moved_us = from->loader->came_us = from->loader->env->now_us(from->loader->env);
   from->loader->n_busy_looks = 0;
 }
 

@@ -115,6 +115,7 @@ struct hv_loader {
   uint64_t fetching_us; /* when fetching began */
   uint64_t widened_us;  /* when one more donor than configured was asked */
   uint64_t moved_us;    /* when something right arrived last, or fetching began */
+  uint64_t came_us;     /* when something right arrived last, or the load began */
 
   /* the manifest and its chunks */
   int has_manifest, checking;

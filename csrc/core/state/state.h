@@ -102,7 +102,7 @@ struct hv_state_load {
   uint8_t *(*room)(hv_state_load *self, const hv_manifest *manifest);
   void *owner;
   hv_span prefix;      /* borrowed until done */
-  uint32_t timeout_ms; /* 0: 600,000 */
+  uint32_t timeout_ms; /* longest time in which nothing right arrives; 0: 600,000 */
   uint64_t size_max;   /* bytes of the image; 0: HV_MANIFEST_IMAGE_MAX. A larger state is refused at its manifest. */
   /* The digests of states that are refused: peers that announce them have no vote. The load adds those that are too large. */
   hv_hash refused[HV_STATE_REFUSED_MAX];

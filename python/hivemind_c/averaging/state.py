@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import logging
 import math
-import time
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from _hivemind_c import CODECS, Future, HivemindError, HivemindLookupError, HivemindValueError
@@ -195,17 +194,16 @@ class StateSharing:
         HivemindValueError if each state is refused.
 
         Args:
-            timeout: Longest time in seconds. None: no limit.
+            timeout: Longest time in seconds in which nothing of it arrives. None: 600.
             like: Tensors, or objects with shape and dtype, that the state must match.
             epoch_least: Oldest epoch that is accepted.
             size_max: Most bytes that it may take. 0: the memory of this machine that is free.
             accept: A function that raises ValueError to refuse the state that it is given, now and in later loads.
         """
         size_max = size_max or _free_memory()
-        until, here, refusal = None if timeout is None else time.monotonic() + timeout, list(self._refused), None
+        here, refusal = list(self._refused), None
         while True:
-            left = None if until is None else max(until - time.monotonic(), 0.001)
-            future = self._node.state_load(self._key, left, size_max, epoch_least, b"".join(here))
+            future = self._node.state_load(self._key, timeout, size_max, epoch_least, b"".join(here))
             try:
                 epoch, packed, donor, buffers, digest, _ = future.result()
             except BaseException as error:

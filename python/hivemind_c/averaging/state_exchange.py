@@ -118,7 +118,7 @@ class StateExchange(AveragerBase):
 
         Args:
             wait: False: return a concurrent.futures.Future at once.
-            timeout: Longest time in seconds to download it. None: no limit.
+            timeout: Longest time in seconds in which nothing of it arrives. None: 600.
             epoch_least: Oldest epoch whose state is accepted.
         """
         sharing = self._shared()

@@ -51,7 +51,7 @@ class Optimizer(TorchInterface, MetricReports):
         averaging_timeout: Longest time in seconds for the averages of a swarm epoch, the search for a group included.
         allreduce_timeout: Longest time in seconds for a round. None: what the search leaves of averaging_timeout.
         next_chunk_timeout: Seconds that a member may stall a round. None: matchmaking_time, 5 or more.
-        load_state_timeout: Longest time in seconds to download the state of the swarm.
+        load_state_timeout: Longest time in seconds in which nothing of the swarm's state arrives, while it is loaded.
         reuse_grad_buffers: Add gradients up in .grad, so call no zero_grad(). It saves the memory of one gradient.
         offload_optimizer: Keep the optimizer in main memory, in float32. None: with params, and without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
@@ -359,7 +359,7 @@ class Optimizer(TorchInterface, MetricReports):
 
         Args:
             wait: Must be True, because nothing may train while parameters change.
-            timeout: Longest time in seconds to download it. None: load_state_timeout.
+            timeout: Longest time in seconds in which nothing of it arrives. None: load_state_timeout.
             epoch_least: Oldest epoch whose state is accepted. None: that of the swarm.
         """
         self.state_averager.check_load(wait)
