@@ -282,6 +282,21 @@ static PyObject *node_deny(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *node_limit_upload(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  unsigned long long rate;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "K:limit_upload", &rate) || bind_node_check(self) < 0)
+    return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = hv_hive_limit_upload(self->hive, rate, &err);
+  Py_END_ALLOW_THREADS;
+  if (status != HV_OK)
+    return bind_raise_why(state_of(self), status, &err);
+  Py_RETURN_NONE;
+}
+
 static PyObject *node_renew(PyObject *object, PyObject *args) {
   bind_node *self = (bind_node *)object;
   const char *invite;
@@ -519,6 +534,7 @@ static const PyMethodDef methods[] = {
     {"denials", node_denials, METH_NOARGS,
      "(list, has, lacks, why): its denials, how many initial peers have returned them or not, and why one has not."},
     {"deny", node_deny, METH_VARARGS, "deny(list): adds to its denials."},
+    {"limit_upload", node_limit_upload, METH_VARARGS, "limit_upload(rate): bytes per second of its bulk; 0: no limit."},
     {"renew", node_renew, METH_VARARGS, "renew(invite): replaces its invitation by the renewed one; returns when it ends."},
     {"check_admission", node_check_admission, METH_NOARGS, "Raises an error if the closed swarm does not admit this node."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},

@@ -121,6 +121,9 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max);
  * the port is open. */
 #define HV_PORT_TEXT_MAX 512
 int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen);
+/* Limits what this peer sends in bulk, which is averages, states and parcels, in bytes per second; 0: no limit. Heartbeats and
+ * other small messages do not wait for it. HV_CLOSED, HV_FORKED. */
+hv_status hv_hive_limit_upload(hv_hive *hive, uint64_t rate, hv_error *err);
 /* The ring of log records, from which the program reads; borrowed from the hive. */
 hv_log *hv_hive_log(hv_hive *hive);
 /* The account to which the memory of the hive is charged, borrowed from the hive. */

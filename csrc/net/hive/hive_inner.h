@@ -49,6 +49,7 @@ struct hv_hive_op {
       const hv_hive_follower_config *config; /* of one to open: the program waits, and keeps it */
     } follow;
     hv_span denials;         /* the program waits, and keeps them */
+    uint64_t upload_rate;    /* bytes per second */
     hv_credentials *renewed; /* the program waits; taken, or still the program's */
     hv_state_offer state_offer;
     hv_state_load state_load;

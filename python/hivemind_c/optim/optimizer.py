@@ -79,6 +79,7 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: A function called with the EpochRecord of each swarm epoch, in the thread that trains.
         config_mismatch: "error": refuse to train if all other peers that train have another setup. "warn": only warn.
         when_alone: "train": end swarm epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
+        upload_mbit: Most megabits per second that this peer sends in bulk, all its runs together. None: as its DHT.
     """
 
     @names_options
@@ -124,6 +125,7 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: Optional[OnEpoch] = None,
         config_mismatch: str = "error",
         when_alone: str = "train",
+        upload_mbit: Optional[float] = None,
     ):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
@@ -133,6 +135,8 @@ class Optimizer(TorchInterface, MetricReports):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)
         options.choice(when_alone, "when_alone", CHOICES)
+        if upload_mbit is not None:
+            dht.limit_upload(upload_mbit)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
             is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
