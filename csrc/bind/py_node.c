@@ -508,6 +508,8 @@ static const PyMethodDef methods[] = {
     {"state_look", bind_state_look, METH_VARARGS,
      "state_look(prefix, timeout=None, epoch_least=0, refused=b''): a future of the epoch of the state that state_load would "
      "give."},
+    {"state_loading", bind_state_loading, METH_VARARGS,
+     "state_loading(prefix): a future of (epoch, bytes that are here, of all, peers that send) of the load under way."},
     {"state_load", bind_state_load, METH_VARARGS,
      "state_load(prefix, timeout=None, size_max=0, epoch_least=0, refused=b''): a future of (epoch, metadata, donor, buffers, "
      "digest). refused: digests of states not to load."},

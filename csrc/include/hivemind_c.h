@@ -275,6 +275,9 @@ typedef struct hv_hive_state {
  * HV_STATE: no majority. HV_UNREACHABLE: no donor answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_span refused, hv_future **out);
+/* How far the download of a prefix is. Result: four numbers of 8 bytes, little endian: the epoch; the bytes that are here; of all,
+ * 0 while that is not known; the peers that send. HV_NOT_FOUND: none is under way. */
+hv_status hv_hive_state_loading(hv_hive *hive, hv_span prefix, hv_future **out);
 /* Searches once for the state that hv_hive_state_load would download, and downloads nothing. Result: 8 bytes, the epoch of that
  * state, little endian. refused: as in hv_hive_state_load. HV_INVALID: refused has another size. The future fails as that of
  * hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */

@@ -90,6 +90,7 @@ static void forget_choice(hv_loader *l) {
   l->found = NULL;
   l->has_manifest = l->chosen = 0;
   l->n_todo = l->n_done = 0;
+  l->came = l->size = 0;
   l->n_busy_looks = 0;
   l->seen.asked = l->seen.arrived = 0;
 }
@@ -499,6 +500,16 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   env->timer_set(env, &l->tick, 0);
   *out = l;
   return HV_OK;
+}
+
+int hv_loader_is_of(const hv_loader *l, hv_span prefix) {
+  return l->load && !l->load->only_look && hv_span_equal(l->load->prefix, prefix);
+}
+
+void hv_loader_look(const hv_loader *l, hv_state_loading *out) {
+  *out = (hv_state_loading){.epoch = l->epoch, .came = l->came, .size = l->size};
+  for (size_t i = 0; i < l->n_donors; i++)
+    out->donors += l->donors[i]->state == DONOR_OPEN;
 }
 
 void hv_loader_cancel(hv_loader *l) {

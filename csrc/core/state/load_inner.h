@@ -125,6 +125,7 @@ struct hv_loader {
   hv_hash *found;  /* the digests of the chunks that arrived */
   uint32_t low;    /* no chunk before it is CHUNK_TODO */
   uint32_t n_todo, n_done;
+  uint64_t came, size;       /* bytes as they travel: of the chunks that are done, of all */
   size_t n_jobs;             /* on the pool */
   struct load_check *checks; /* of these jobs */
   hv_state_seen seen;

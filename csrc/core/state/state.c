@@ -414,6 +414,15 @@ hv_status hv_state_load_start(hv_state *s, hv_state_load *load, hv_error *err) {
   return HV_OK;
 }
 
+hv_status hv_state_load_look(const hv_state *s, hv_span prefix, hv_state_loading *out) {
+  for (const loading *l = s->loads; l; l = l->next)
+    if (hv_loader_is_of(l->loader, prefix)) {
+      hv_loader_look(l->loader, out);
+      return HV_OK;
+    }
+  return HV_NOT_FOUND;
+}
+
 void hv_state_load_cancel(hv_state *s, hv_state_load *load) {
   (void)s;
   if (load->loader)

@@ -124,6 +124,16 @@ hv_status hv_state_load_start(hv_state *state, hv_state_load *load, hv_error *er
 /* Cancels a download: done is called soon, after the pool has let go of the image. Does nothing if none is under way. */
 void hv_state_load_cancel(hv_state *state, hv_state_load *load);
 
+/* How far a download is. */
+typedef struct hv_state_loading {
+  uint64_t epoch;
+  uint64_t came, size; /* bytes as they travel: that are here and right; of the whole. size 0: it is not known yet */
+  uint64_t donors;     /* that send */
+} hv_state_loading;
+
+/* Sets *out to how far the download of this prefix is. HV_NOT_FOUND: none is under way. */
+hv_status hv_state_load_look(const hv_state *state, hv_span prefix, hv_state_loading *out);
+
 /* A donor that waits until a joiner wants its state. The caller owns the struct and keeps it until done, which is called once. */
 struct hv_state_wait {
   /* HV_OK: a joiner wants the state as it is now. Offer it with `number` as its epoch, and then wait again; until then no other

@@ -135,12 +135,10 @@ class Optimizer(TorchInterface, MetricReports):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)
         options.choice(when_alone, "when_alone", CHOICES)
-        if upload_mbit is not None:
-            dht.limit_upload(upload_mbit)
+        options.limit_upload(dht, upload_mbit)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
-        if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
-            is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
-            offload_optimizer = is_made_here and (not use_local_updates or delay_optimizer_step)
+        if offload_optimizer is None:
+            offload_optimizer = options.offloads(optimizer, params, use_local_updates, delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),

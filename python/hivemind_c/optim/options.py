@@ -33,6 +33,18 @@ def step_size(value: Any) -> Optional[int]:
     return None if value is None else positive_int(value, "batch_size_per_step")
 
 
+def offloads(optimizer: Any, params: Any, use_local_updates: bool, delay_optimizer_step: Optional[bool]) -> bool:
+    """The default of offload_optimizer. Local updates step in each batch, so they work on a copy only if they must."""
+    is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
+    return is_made_here and (not use_local_updates or bool(delay_optimizer_step))
+
+
+def limit_upload(dht: Any, mbit: Optional[float]) -> None:
+    """Limits what this peer sends in bulk, unless the limit is to stay that of its DHT."""
+    if mbit is not None:
+        dht.limit_upload(mbit)
+
+
 def seconds(value: Any, name: str, default: Optional[float] = None) -> float:
     """value, or for None the default if there is one."""
     if value is None and default is not None:

@@ -84,7 +84,7 @@ static void sender_that_leaves_keeps_no_turn(void **unused) {
   assert_in_range(d.senders[1].sent, 45, 50);
 }
 
-/* What was not sent for an hour is not sent at once. */
+/* Bytes that were not sent for an hour are not sent at once. */
 static void rest_saves_little(void **unused) {
   (void)unused;
   desk d;
