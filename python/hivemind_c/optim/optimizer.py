@@ -127,7 +127,7 @@ class Optimizer(TorchInterface, MetricReports):
         when_alone: str = "train",
         upload_mbit: Optional[float] = None,
     ):
-        self.dht, self.run_id = dht, options.run_name(run_id)
+        self.dht, self.run_id = options.limited(dht, upload_mbit), options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.step_size(batch_size_per_step)
         self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
@@ -135,7 +135,6 @@ class Optimizer(TorchInterface, MetricReports):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)
         options.choice(when_alone, "when_alone", CHOICES)
-        options.limit_upload(dht, upload_mbit)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         if offload_optimizer is None:
             offload_optimizer = options.offloads(optimizer, params, use_local_updates, delay_optimizer_step)

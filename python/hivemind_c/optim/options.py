@@ -39,10 +39,11 @@ def offloads(optimizer: Any, params: Any, use_local_updates: bool, delay_optimiz
     return is_made_here and (not use_local_updates or bool(delay_optimizer_step))
 
 
-def limit_upload(dht: Any, mbit: Optional[float]) -> None:
-    """Limits what this peer sends in bulk, unless the limit is to stay that of its DHT."""
-    if mbit is not None:
-        dht.limit_upload(mbit)
+def limited(dht: Any, upload_mbit: Optional[float]) -> Any:
+    """The DHT, whose node sends no more than that in bulk. None: as much as before."""
+    if upload_mbit is not None:
+        dht.limit_upload(upload_mbit)
+    return dht
 
 
 def seconds(value: Any, name: str, default: Optional[float] = None) -> float:
