@@ -63,6 +63,7 @@ enum {
   HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
   HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
+  HV_EPOCH_FAR_AHEAD = 2,      /* epochs that a peer is ahead of the others, which follow it no more */
   HV_EPOCH_BEYOND = 2,         /* offers by which claims may be ahead of the newest state that was found */
   HV_EPOCH_ORDERS = 32,
   HV_EPOCH_MEMBERS = 256
@@ -324,7 +325,9 @@ typedef struct hv_epoch {
   hv_epoch_look look;
   hv_epoch_hold hold;
   hv_epoch_offers offers;
-  int is_apart; /* its latest step was its own */
+  int is_apart;      /* its latest step was its own */
+  uint64_t ahead_us; /* since when it is far ahead of the others; HV_EPOCH_NONE: it is not */
+  int goes_back;     /* the state that it loads is of an epoch before its own */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;
