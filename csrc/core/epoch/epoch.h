@@ -319,6 +319,7 @@ typedef struct hv_epoch {
   uint64_t wanted;              /* older states are of no use */
   uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
+  uint64_t loaded_us;           /* when the latest one was over */
   uint64_t alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t again_us; /* a round of differences failed: the epoch does not end before this time */
   unsigned failures, doubts, loads;

@@ -7,7 +7,14 @@ int epoch_lacks_state(const hv_epoch *self, uint64_t epoch) {
 
 /* ---- whether to ---- */
 
+/* Those who claim have given it a state lately, and their next offer may take a while (rule 13). */
+static int has_given(const hv_epoch *self, uint64_t now_us) {
+  return self->loads && now_us < self->loaded_us + HV_EPOCH_MOST_WRONG_US;
+}
+
 static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
+  if (has_given(self, now_us))
+    return;
   if (now_us >= self->doubt_until_us) {
     self->doubt_until_us = now_us + epoch_doubled(HV_EPOCH_DOUBT_US, self->doubts++, HV_EPOCH_MOST_DOUBT_US);
     epoch_tell(self, HV_EPOCH_SAYS_DOUBT)->wait_us = self->doubt_until_us - now_us;
@@ -187,6 +194,7 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   self->doubts = self->failures = 0;
   self->wrong_since_us = HV_EPOCH_NONE;
   self->loads++;
+  self->loaded_us = e->now_us;
   self->is_apart = 0;
   epoch_counts(self, load->epoch, e->now_us);
   self->made = HV_EPOCH_NONE; /* as it was settled here */
