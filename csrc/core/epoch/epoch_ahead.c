@@ -10,7 +10,7 @@ static int has_theirs(const hv_epoch *self, const hv_progress_figures *f) {
 
 int epoch_is_ahead(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (!self->traits.sums || f->standing != HV_PROGRESS_AHEAD || self->told < f->epoch + HV_EPOCH_FAR_AHEAD) {
+  if (!self->traits.sums || !self->has_met || f->standing != HV_PROGRESS_AHEAD || self->told < f->epoch + HV_EPOCH_FAR_AHEAD) {
     self->ahead_us = HV_EPOCH_NONE;
     return 0;
   }

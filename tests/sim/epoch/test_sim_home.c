@@ -91,7 +91,7 @@ static void slow_machine_costs_the_others_no_epochs(void **unused) {
   home_scene s = usual(3, 4000000, 300000);
   s.joiners = 1;
   s.joiner_speed = 0.05;
-  s.warm_us = s.for_us = 120000000;
+  s.warm_us = s.for_us = 400000000;
   s.goals = HOME_KEEPS_PACE;
   plays_seeds(&s, 1);
 }
