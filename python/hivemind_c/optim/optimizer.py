@@ -11,7 +11,7 @@ from hivemind_c import _notebook, _stderr
 from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht.options import limit
-from hivemind_c.optim import legacy_arguments, options
+from hivemind_c.optim import legacy_arguments, options, step_log
 from hivemind_c.optim.anchor import OuterFactory
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
@@ -80,6 +80,7 @@ class Optimizer(TorchInterface, MetricReports):
         config_mismatch: "error": refuse to train if all other peers that train have another setup. "warn": only warn.
         when_alone: "train": end swarm epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
         upload_mbit: Most megabits per second that this peer sends in bulk, all its runs together. None: as its DHT.
+        log_memory: Most bytes of averages kept for peers that miss swarm epochs. None: the model's bytes. 0: none.
     """
 
     @names_options
@@ -126,6 +127,7 @@ class Optimizer(TorchInterface, MetricReports):
         config_mismatch: str = "error",
         when_alone: str = "train",
         upload_mbit: Optional[float] = None,
+        log_memory: Optional[int] = None,
     ):
         self.dht, self.run_id = options.limited(dht, upload_mbit), options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
@@ -136,22 +138,21 @@ class Optimizer(TorchInterface, MetricReports):
         options.check_times(self.averaging_timeout, self.matchmaking_time)
         options.choice(when_alone, "when_alone", CHOICES)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
-        if offload_optimizer is None:
-            offload_optimizer = options.offloads(optimizer, params, use_local_updates, delay_optimizer_step)
+        works_on_copy = options.offloads(offload_optimizer, optimizer, params, use_local_updates, delay_optimizer_step)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
             delay_optimizer_step=bool(delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step),
             delay_state_averaging=bool(delay_state_averaging) and outer_optimizer is None,
-            offload_optimizer=bool(offload_optimizer),
+            offload_optimizer=works_on_copy,
             auxiliary=self.auxiliary,
             average_state_every=average_state_every,
             outer=outer_optimizer is not None,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
-        self.max_grad_norm, self.averaged_grad_hook = options.norm(max_grad_norm), averaged_grad_hook
-        self.on_epoch = options.on_epoch(on_epoch)
+        self.max_grad_norm, self.on_epoch = options.norm(max_grad_norm), options.on_epoch(on_epoch)
+        self.averaged_grad_hook, log_memory = averaged_grad_hook, step_log.log_memory(log_memory)
         self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self.shutdown_timeout = limit(shutdown_timeout, "shutdown_timeout") or 0.0
         self._set_verbose(verbose)
@@ -179,7 +180,7 @@ class Optimizer(TorchInterface, MetricReports):
             self.grad_averager.sizes_are_equal()
         self.ledger, self.setups, self._local_samples, self._metric = EpochLedger(self), SetupWatch(self), 0, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
-        self.driver = Driver(self, self.reporter, when_alone)
+        self.driver = Driver(self, self.reporter, when_alone, log_memory)
         self.state_averager.count_by(self.driver)
         self._init_as_torch()
         _notebook.made_here(self)
@@ -417,6 +418,7 @@ class Optimizer(TorchInterface, MetricReports):
         """
         self.driver.leave(self.shutdown_timeout)
         self.ledger.deliver_last()
+        self.driver.log.close()
         self.reporter.shutdown()
         self.tracker.shutdown()
         self.state_averager.shutdown()

@@ -33,10 +33,12 @@ def step_size(value: Any) -> Optional[int]:
     return None if value is None else positive_int(value, "batch_size_per_step")
 
 
-def offloads(optimizer: Any, params: Any, use_local_updates: bool, delay_optimizer_step: Optional[bool]) -> bool:
-    """The default of offload_optimizer. Local updates step in each batch, so they work on a copy only if they must."""
+def offloads(given: Any, optimizer: Any, params: Any, use_local_updates: bool, delays_step: Optional[bool]) -> bool:
+    """offload_optimizer, or its default: local updates step in each batch, and work on a copy only if they must."""
+    if given is not None:
+        return bool(given)
     is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
-    return is_made_here and (not use_local_updates or bool(delay_optimizer_step))
+    return is_made_here and (not use_local_updates or bool(delays_step))
 
 
 def limited(dht: Any, upload_mbit: Optional[float]) -> Any:
