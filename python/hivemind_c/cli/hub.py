@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--keep", type=int, default=3, metavar="N", help="checkpoints of each run that stay (default: %(default)s)")
     add("--state_every", type=int, default=1, metavar="N", help="swarm epochs between two states (default: %(default)s)")
     add("--bandwidth", type=float, default=0.0, metavar="MBIT", help="this machine's link in Mbit/s, if known")
+    add("--upload_mbit", type=float, metavar="MBIT", help="most Mbit/s that averages and states of the hub send")
     add("--web", type=int, metavar="PORT", help="serves the page of the first run there, of each next run one port up")
     add("--web_host", default="127.0.0.1", help="the interface of the page (default: %(default)s)")
     add("--history", metavar="DIR", help="keeps the page's curves there; 'none': in memory only")
@@ -133,6 +134,7 @@ class Service:
             announce_maddrs=options.announce_maddrs,
             identity_path=key,
             open_port=not options.no_open_port,
+            upload_mbit=options.upload_mbit,
             ensure_bootstrap_success=False,
             **_invitation.of_command(options.swarm_key, options.invite, options.closed),
         )

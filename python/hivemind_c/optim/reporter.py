@@ -194,6 +194,7 @@ class Reporter:
             setup=optimizer.setups.published,
             joined=optimizer.setups.joined,
             proof=optimizer.dht.proof,
+            loading=optimizer.ledger.load_progress.said(),
         )
 
     def _mean_loss(self) -> Optional[float]:
