@@ -8,6 +8,7 @@ from typing import Any, Deque, Dict, Optional, Protocol, Tuple
 
 import _hivemind_c
 
+from hivemind_c.optim.bits_check import BitsCheck
 from hivemind_c.optim.clock_check import ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_end import EpochEnd
@@ -61,6 +62,7 @@ class EpochLedger:
         self.clock_check = ClockCheck(optimizer.dht, optimizer.run_id)
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
         self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
+        self._bits = BitsCheck() if optimizer.schedule.outer else None
         self.last: Optional[EpochRecord] = None  #: the latest one
         self._settling: Optional[_Closed] = None
         self._closed_epoch: Optional[int] = None  # the latest that has ended
@@ -148,6 +150,8 @@ class EpochLedger:
             for verdict in self.judge.look(record):
                 logger.warning("%s", verdict.text)
             if text := self._timeouts.look(record):
+                logger.warning("%s", text)
+            if self._bits is not None and (text := self._bits.look(record)):
                 logger.warning("%s", text)
             if self._optimizer.on_epoch is not None:
                 self._optimizer.on_epoch(record)
