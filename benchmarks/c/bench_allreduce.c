@@ -2,12 +2,13 @@
  *
  *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
  *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw] [--unpaced] [--lanes N]]
- *                   [--lose K [--stop] [--stall MS]] [--log]
+ *                   [--lose K [--stop] [--stall MS]] [--keep] [--log]
  *
  * On loopback, or over lines of so many Mbit/s each way (wan.h; as root). --raw: no averaging; the same bytes between the same
  * peers over plain TCP connections, one where ours has one. --unpaced: connections send as fast as they
  * can, whatever earlier rounds have shown. --lanes: each stream goes over N connections, whatever the line is like. --lose: one
  * more round, in which K of the peers are killed (or stopped) when half of the median is over; it lasts until the others are done.
+ * --keep: each peer keeps the encoded averages of the latest round, as for a log.
  * --log: what the peers have to say goes to stderr, with the seconds of the host's clock.
  *
  * Each peer has M MB of float32. A round lasts from the moment when all are told to begin to the last one's done (the next one
@@ -35,7 +36,7 @@ enum { PEERS_MAX = 16, ROUNDS_MAX = 200, LANES_MAX = 16, PIPES_MAX = 2 * PEERS_M
 typedef struct options {
   size_t peers, mb, rounds, lose, lanes;
   uint32_t chunk, stall_ms;
-  int codec, insecure, raw, stop, unpaced, logs;
+  int codec, insecure, raw, stop, unpaced, keeps, logs;
   wan_link wan; /* rate 0: loopback */
 } options;
 
@@ -56,6 +57,7 @@ typedef struct peer {
   hv_timer settle; /* looks whether all are finished */
   hv_command begin;
   hv_flow_past past;
+  hv_payload *kept; /* of the latest round */
 } peer;
 
 static void die(const char *what) {
@@ -105,6 +107,8 @@ static void round_done(void *arg, hv_allreduce *self, hv_status status) {
   peer *p = arg;
   const int32_t told = status;
   hv_flow_learn(&p->past, hv_allreduce_speed(self));
+  if (p->how->keeps && !(p->kept = hv_allreduce_kept(self)))
+    die("a round kept nothing");
   put(p->to, &told, sizeof told);
   p->settle = (hv_timer){.fire = see_if_finished, .owner = p};
   see_if_finished(&p->settle, NULL);
@@ -113,6 +117,8 @@ static void round_done(void *arg, hv_allreduce *self, hv_status status) {
 static void begin_round(hv_command *command, void *core) {
   peer *p = (peer *)((char *)command - offsetof(peer, begin));
   hv_error err = {0};
+  hv_payload_release(p->kept);
+  p->kept = NULL;
   if (!core || hv_allreduce_begin(hv_node_registry(core), &p->round, round_done, p, &p->under_way, &err) != HV_OK)
     die(err.text);
 }
@@ -209,6 +215,7 @@ static void live(peer *p) {
                           .out = &p->run,
                           .weight = 1,
                           .stall_ms = how->stall_ms,
+                          .keep = how->keeps,
                           .speed = how->unpaced ? 0 : p->past.speed,
                           .kern = hv_cpu_best()};
     if (hv_loop_post(p->loop, &p->begin) != HV_OK)
@@ -218,6 +225,7 @@ static void live(peer *p) {
   get(p->from, &go, 1);
   double cpu = cpu_seconds() - before;
   hv_loop_stop(p->loop);
+  hv_payload_release(p->kept);
   hv_node_free(p->node);
   hv_loop_free(p->loop);
   hv_run_fini(&p->run);
@@ -323,6 +331,7 @@ static void read_options(int argc, char **argv, options *o) {
                 : strcmp(argv[i], "--raw") == 0     ? &o->raw
                 : strcmp(argv[i], "--stop") == 0    ? &o->stop
                 : strcmp(argv[i], "--unpaced") == 0 ? &o->unpaced
+                : strcmp(argv[i], "--keep") == 0    ? &o->keeps
                 : strcmp(argv[i], "--log") == 0     ? &o->logs
                                                     : NULL;
     if (flag) {

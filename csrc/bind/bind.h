@@ -221,11 +221,18 @@ PyTypeObject *bind_averager_type(PyObject *module);
 
 /* Of an Averager. NULL: it was shut down, or its node is of another process; the error is raised. */
 hv_hive_averager *bind_averager_of(PyObject *averager);
+/* The same for work without the GIL: it is not closed before bind_averager_leave. */
+hv_hive_averager *bind_averager_enter(PyObject *averager);
+void bind_averager_leave(PyObject *averager);
 
 /* ---- a hub's part in the rounds of a run (py_follow.c) ---- */
 
 int hv_py_follow_init(PyObject *module);
 int hv_py_replay_init(PyObject *module);
+
+/* ---- the log of a run (py_step_log.c) ---- */
+
+int hv_py_step_log_init(PyObject *module);
 
 /* ---- received bytes as an object with the buffer protocol (py_parcel.c) ---- */
 

@@ -60,7 +60,8 @@ static int module_exec(PyObject *module) {
       add_type(module, "Averager", bind_averager_type(module), &state->averager) < 0 || hv_py_codec_init(module) < 0 ||
       hv_py_outer_init(module) < 0 || hv_py_invite_init(module) < 0 || hv_py_plan_init(module) < 0 ||
       hv_py_lineage_init(module) < 0 || hv_py_ledger_init(module) < 0 || hv_py_epoch_init(module) < 0 ||
-      hv_py_keep_init(module) < 0 || hv_py_follow_init(module) < 0 || hv_py_replay_init(module) < 0 || hv_py_cuda_init(module) < 0)
+      hv_py_keep_init(module) < 0 || hv_py_follow_init(module) < 0 || hv_py_replay_init(module) < 0 ||
+      hv_py_step_log_init(module) < 0 || hv_py_cuda_init(module) < 0)
     return -1;
   if (PyModule_AddStringConstant(module, "GRPC_CORE_VERSION", hv_grpc_version()) < 0 ||
       PyModule_AddObjectRef(module, "CAN_OPEN_PORTS", hv_can_open_ports() ? Py_True : Py_False) < 0)

@@ -56,6 +56,17 @@ static void go_out(py_averager *self) {
     PyThread_release_lock(self->idle);
 }
 
+hv_hive_averager *bind_averager_enter(PyObject *object) {
+  hv_hive_averager *averager = bind_averager_of(object);
+  if (averager)
+    come_in((py_averager *)object);
+  return averager;
+}
+
+void bind_averager_leave(PyObject *object) {
+  go_out((py_averager *)object);
+}
+
 /* ---- settings ---- */
 
 typedef struct setting {
@@ -301,8 +312,8 @@ static PyObject *averager_step(PyObject *object, PyObject *args) {
   Py_ssize_t expected;
   hv_hive_step step = {0};
   hv_future *future = NULL;
-  if (!PyArg_ParseTuple(args, "y*y*dOOnpp|p:step", &gather, &epoch, &weight, &wait, &timeout, &expected, &step.require_trigger,
-                        &step.allow_retries, &step.repeats))
+  if (!PyArg_ParseTuple(args, "y*y*dOOnpp|pp:step", &gather, &epoch, &weight, &wait, &timeout, &expected, &step.require_trigger,
+                        &step.allow_retries, &step.repeats, &step.keep))
     return NULL;
   hv_status status = HV_INVALID;
   /* usable or not is asked last: a number's __float__ is the program's, and may close this */
@@ -340,6 +351,12 @@ static PyObject *averager_in_part(PyObject *object, PyObject *ignored) {
   py_averager *self = (py_averager *)object;
   (void)ignored;
   return check_usable(self) == 0 ? PyLong_FromUnsignedLong(hv_hive_averager_in_part(self->averager)) : NULL;
+}
+
+static PyObject *averager_kept_size(PyObject *object, PyObject *ignored) {
+  py_averager *self = (py_averager *)object;
+  (void)ignored;
+  return check_usable(self) == 0 ? PyLong_FromUnsignedLongLong(hv_hive_averager_kept_size(self->averager)) : NULL;
 }
 
 static PyObject *averager_had_group(PyObject *object, PyObject *ignored) {
@@ -495,8 +512,9 @@ static PyObject *averager_set_setup(PyObject *object, PyObject *args) {
 
 static const PyMethodDef methods[] = {
     {"step", averager_step, METH_VARARGS,
-     "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries, repeats=False): a future."},
+     "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries, repeats=False, keep=False): a future."},
     {"give_up", averager_give_up, METH_O, "give_up(step): it ends, if it has no group yet."},
+    {"kept_size", averager_kept_size, METH_NOARGS, "Bytes of the averages that a step with keep=True keeps."},
     {"had_group", averager_had_group, METH_NOARGS, "Whether the last step had a group, though it may have failed."},
     {"in_part", averager_in_part, METH_NOARGS, "Chunks of the last step that hold its average though it failed."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},

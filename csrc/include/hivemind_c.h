@@ -452,6 +452,7 @@ typedef struct hv_hive_step {
   int require_trigger; /* 1: the all-reduce begins only after hv_hive_averager_trigger */
   int allow_retries;   /* 1: a search that finds no group is repeated while the step has time */
   int repeats;         /* 1: if the round fails, the program looks for another group of this epoch */
+  int keep;            /* 1: its encoded averages are kept until the next step, for hv_hive_step_log_add */
 } hv_hive_step;
 
 typedef struct hv_hive_member {
@@ -489,6 +490,8 @@ hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *
 uint32_t hv_hive_averager_in_part(hv_hive_averager *averager);
 /* 1: the last step had a group, though it may have failed. */
 int hv_hive_averager_had_group(hv_hive_averager *averager);
+/* Bytes of the averages that a step keeps. */
+uint64_t hv_hive_averager_kept_size(hv_hive_averager *averager);
 /* Lets the step of that future begin its all-reduce (require_trigger). Does nothing if the step is not under way. */
 hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
 /* Cancels the step of that future, if it has no group yet. */
@@ -521,6 +524,48 @@ hv_status hv_hive_averager_set_setup(hv_hive_averager *averager, hv_span setup, 
 void hv_hive_averager_bits(hv_hive_averager *averager, char out[HV_GROUP_BITS_MAX + 1]);
 /* Moves the averager to the groups of other bits. HV_STATE while a step looks for a group; HV_INVALID: err has a sentence. */
 hv_status hv_hive_averager_set_bits(hv_hive_averager *averager, const char *bits, hv_error *err);
+
+/* ---- the log of a run; the rules are in core/state/step_log.h ---- */
+
+typedef struct hv_hive_step_log hv_hive_step_log;
+
+#define HV_HIVE_STEP_LOG_STAMPS 16
+typedef struct hv_hive_entry {
+  uint64_t epoch;     /* that the step ended */
+  uint8_t before[16]; /* mark of the replica that made the step */
+  uint64_t stamps[HV_HIVE_STEP_LOG_STAMPS];
+  size_t n_stamps;
+} hv_hive_entry;
+
+typedef enum hv_hive_step_log_standing { /* as hv_step_log_standing */
+                                         HV_HIVE_STEP_LOG_NOT_WANTED,
+                                         HV_HIVE_STEP_LOG_COMES,
+                                         HV_HIVE_STEP_LOG_THERE,
+                                         HV_HIVE_STEP_LOG_LOST
+} hv_hive_step_log_standing;
+
+/* A log of the run with this key of states, with at most `memory` bytes on offer. Each function waits for the hive thread. */
+hv_status hv_hive_step_log_open(hv_hive *hive, hv_span key, uint64_t memory, hv_hive_step_log **out, hv_error *err);
+/* Withdraws all, and frees it. May be called after hv_hive_stop, and must be called before hv_hive_free. NULL is fine. */
+void hv_hive_step_log_free(hv_hive_step_log *log);
+/* Takes what the averager's last step kept as the entry of an epoch. HV_NOT_FOUND: it kept nothing; HV_TOO_LARGE, HV_NOMEM: the log
+ * has no entry then. */
+hv_status hv_hive_step_log_add(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err);
+hv_status hv_hive_step_log_end(hv_hive_step_log *log, hv_error *err);
+/* Number of entries on offer, epoch of the oldest, and their bytes. */
+hv_status hv_hive_step_log_offered(hv_hive_step_log *log, size_t *n, uint64_t *first, uint64_t *bytes, hv_error *err);
+hv_status hv_hive_step_log_want(hv_hive_step_log *log, uint64_t first, uint64_t until, uint64_t ahead, hv_error *err);
+/* *entry is set if the entry is there. */
+hv_status hv_hive_step_log_look(hv_hive_step_log *log, uint64_t epoch, hv_hive_step_log_standing *standing, hv_hive_entry *entry,
+                                hv_error *err);
+/* Writes the averages of an entry that is there into the averager's tensors, on this thread, which holds their lock. HV_NOT_FOUND;
+ * else as hv_average_repeat (core/average/average.h). */
+hv_status hv_hive_step_log_repeat(hv_hive_step_log *log, uint64_t epoch, hv_hive_averager *averager, hv_error *err);
+hv_status hv_hive_step_log_refuse(hv_hive_step_log *log, uint64_t epoch, hv_error *err);
+/* Bytes that have come of the entry under way, and all of them. */
+hv_status hv_hive_step_log_progress(hv_hive_step_log *log, uint64_t *come, uint64_t *all, hv_error *err);
+/* How often an entry came or was lost, without waiting. */
+uint64_t hv_hive_step_log_changes(hv_hive_step_log *log);
 
 /* ---- a hub's part in the rounds of a run; the rules are in core/epoch/epoch.h ---- */
 

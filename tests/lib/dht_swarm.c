@@ -64,6 +64,8 @@ static void unmake(void *self) {
   dht_seat *seat = self;
   hv_node_free(seat->node);
   seat->node = NULL;
+  if (seat->swarm->left)
+    seat->swarm->left(seat);
 }
 
 void dht_swarm_init(dht_swarm *swarm, hv_sim *sim, hv_mem *mem, size_t room) {

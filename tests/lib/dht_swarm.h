@@ -40,6 +40,7 @@ struct dht_swarm {
   size_t home;
   hv_state_config state;
   void (*meet)(dht_seat *seat, hv_env *env);          /* may change a new node's env; may be NULL */
+  void (*left)(dht_seat *seat);                       /* the node of this seat was freed; may be NULL */
   void (*see)(dht_seat *seat, const hv_event *event); /* sees each event before the node does; may be NULL */
   /* A liar's way with a request: 1 if it has answered it. */
   int (*lie)(dht_seat *liar, const hv_event *event);

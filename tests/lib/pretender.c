@@ -446,6 +446,11 @@ static int does(pretender *p, const hv_epoch_order *order) {
     return 1;
   case HV_EPOCH_MEET:
     return 1;
+  case HV_EPOCH_RETURN:
+    for (size_t v = 0; v < PRETENDER_VALUES; v++)
+      p->sums[v] = p->gradients[v] * (float)order->samples;
+    p->summed = order->samples;
+    return 1;
   case HV_EPOCH_DROP:
     memset(p->sums, 0, sizeof p->sums);
     p->summed = 0;

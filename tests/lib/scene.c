@@ -101,6 +101,7 @@ static void add_member(scene *s, size_t i, const scene_setup *how) {
                         .n_members = how->n,
                         .me = i,
                         .leader = how->leader,
+                        .keep = how->keep,
                         .weight = m->weight,
                         .stall_ms = how->stall_ms ? how->stall_ms : 3000,
                         .kern = hv_cpu_best(),

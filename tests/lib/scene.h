@@ -49,6 +49,7 @@ typedef struct scene_setup {
   hv_sim_link link; /* delay_us 0: the sim's own */
   size_t window;
   int in_place;
+  int keep;                         /* encoded averages are kept */
   int quiet;                        /* payloads stay out of the trace */
   uint64_t line;                    /* each member's line carries so many bytes per second, up and down; 0: any */
   uint64_t slow;                    /* the line of the last member, if not 0 */

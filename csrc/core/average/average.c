@@ -76,6 +76,7 @@ static void let_tensors_go(work *w) {
 static void average_release(hv_average *self);
 
 static void drop_work(work *w) {
+  hv_payload_release(w->outcome.kept);
   hv_mem_free((void *)w->outcome.members);
   hv_mem_free(w->members);
   hv_mem_free(w->shares);
@@ -213,6 +214,7 @@ static void settled(work *w) {
   hv_average *a = w->average;
   w->outcome.view = hv_allreduce_view(w->round);
   w->outcome.stamp = hv_allreduce_stamp(w->round);
+  w->outcome.kept = hv_allreduce_kept(w->round);
   hv_allreduce_free(w->round);
   w->round = NULL;
   if (!a->copies) {
@@ -371,6 +373,7 @@ static void reduce(work *w) {
                     .weight_max = (float)a->config.weight_max,
                     .norm_ratio = (float)a->config.norm_ratio,
                     .norm = w->norm,
+                    .keep = w->step->keep,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
                     .formed_us = w->formed_us,

@@ -84,6 +84,10 @@ typedef struct hv_average_outcome {
   double part;    /* of all chunks, those that this member reduces, 0 to 1; the plan gives a slow link fewer */
   uint64_t matching_us, waiting_us, reducing_us; /* time in each stage */
   unsigned tries;                                /* groups that were tried */
+  /* All averages as their owners encoded them, one span for each chunk of the run; members with the same stamp have the same bytes.
+   * NULL: not asked for (hv_average_step.keep), some average did not come from its owner, or no memory. Borrowed; the receiver may
+   * keep a reference. */
+  hv_payload *kept;
 } hv_average_outcome;
 
 /* A request to average the tensors once. The caller owns the struct and keeps it unchanged until done, which is called exactly
@@ -100,6 +104,7 @@ struct hv_average_step {
   int require_trigger; /* 1: the all-reduce begins only after hv_average_trigger */
   int allow_retries;
   int repeats;                  /* 1: if the round fails, the program seeks another group of this epoch */
+  int keep;                     /* 1: after HV_OK the outcome has the encoded averages */
   struct hv_average_work *work; /* average's own; NULL while not under way */
 };
 
@@ -141,6 +146,14 @@ void hv_average_trigger(hv_average *self, hv_average_step *step);
 /* Ends a step that has no group yet, because nobody is left who could come: HV_CANCELLED. 0: it has a group, or is not under way.
  */
 int hv_average_give_up(hv_average *self, hv_average_step *step);
+/* Bytes of hv_average_outcome.kept. */
+uint64_t hv_average_kept_size(const hv_average *self);
+/* Writes averages that another peer kept into the tensors, as their round did there. chunks: one span for each chunk of the run, a
+ * stranger's bytes. All are checked before the first is written. HV_MALFORMED: their number, or a chunk's codec, values or
+ * checksum differ; HV_UNSUPPORTED: the averager is auxiliary, or its alpha is not 1; HV_IO or HV_NOMEM: the tensors may be written
+ * in part. err (may be NULL) says why.
+ * Any thread that holds the tensors, as between gate.leave and gate.enter; the averager is not closed meanwhile. */
+hv_status hv_average_repeat(const hv_average *self, const hv_span *chunks, size_t n, hv_error *err);
 /* Changes a step's weight. HV_STATE: its all-reduce has begun. */
 hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float weight);
 /* Cancels a step: done is called soon, with HV_CANCELLED or the result that it already had. */

@@ -4,7 +4,7 @@
  * Owner: hv_averages owns averagers; an averager owns the work of its step.
  * Thread: the hive thread; `job` and the memory that it names are the pool's while that runs.
  * Files: average.c (the life of a step), average_count.c (what a round has averaged), average_make.c
- * (opening), average_schema.c (the text on which members agree).
+ * (opening), average_schema.c (the text on which members agree), average_repeat.c (averages that others kept).
  */
 #ifndef HV_CORE_AVERAGE_INNER_H
 #define HV_CORE_AVERAGE_INNER_H

@@ -28,7 +28,7 @@ const char *hv_epoch_wait_name(hv_epoch_wait wait) {
 }
 
 const char *hv_epoch_work_name(unsigned action) {
-  static const char *const names[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET"};
+  static const char *const names[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET", "RETURN"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_WORKS - HV_EPOCH_ACTIONS, "each work has its name");
   if (action < HV_EPOCH_ACTIONS)
     return hv_epoch_action_name((hv_epoch_action)action);

@@ -100,6 +100,7 @@ typedef enum hv_epoch_work {
   HV_EPOCH_ADOPT,                      /* the loaded state becomes this peer's */
   HV_EPOCH_DROP,                       /* the sums are of no use */
   HV_EPOCH_MEET,                       /* the swarm was asked for: may this peer train with it? */
+  HV_EPOCH_RETURN,                     /* what PREPARE made is the sums again */
   HV_EPOCH_WORKS
 } hv_epoch_work;
 
@@ -231,6 +232,7 @@ typedef struct hv_epoch_run {
   uint64_t stamp;
   int alone, averaged, stepped, state_averaged, nobody, meets_another, taken;
   int lost_some;      /* a member has gone in the round of gradients */
+  int returns;        /* its samples go back into the sums */
   uint64_t lonely_us; /* since when nobody else is counted while it seeks; 0: somebody is */
   uint64_t begun_us;  /* when it began */
   uint64_t sought_us; /* when the search for a group of gradients was last waited for */

@@ -190,6 +190,10 @@ void epoch_stays(hv_epoch *self, hv_epoch_notice notice) {
 
 static void advances(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
+  if (r->returns) {
+    epoch_act(self, lane, HV_EPOCH_RETURN, r->samples);
+    return;
+  }
   const uint8_t *list = lane == HV_EPOCH_NOW ? r->plan.now : r->plan.late;
   size_t n = lane == HV_EPOCH_NOW ? r->plan.n_now : r->plan.n_late;
   while (r->at[lane] < n) {
@@ -227,6 +231,11 @@ void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const 
     self->goes_on = !only_takes && self->end.acting[HV_EPOCH_NOW] != 0; /* a copy of the state comes first */
     if (!self->goes_on && !only_takes && !epoch_is_aside(self))
       epoch_goes_on(self, e); /* rule 2: by this event's reading */
+    return;
+  }
+  if (action == HV_EPOCH_RETURN) {
+    hv_epoch_ledger_returned(self->ledger);
+    epoch_stays(self, HV_EPOCH_SAYS_CARRIES);
     return;
   }
   if (action == HV_EPOCH_STEP)
@@ -311,6 +320,14 @@ static int has_to_seek_again(const hv_epoch *self, const epoch_event *e) {
   return self->traits.sums && !self->traits.carries && (!epoch_may_be_alone(self) || waits_for_the_open(self, e));
 }
 
+/* Rule 7: the others who were counted at its end have gone, or count fewer samples, so the epoch lasts. One that was held ends all
+ * the same. */
+static int has_to_gather_on(const hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  return lane == HV_EPOCH_NOW && self->end.samples && !self->traits.carries && f->n_peers > 1 && f->epoch == self->end.epoch &&
+         !f->ready && !self->hold.is_due;
+}
+
 static void seeks_again(hv_epoch *self, const epoch_event *e);
 
 /* Rule 7, for differences: the epoch ends again, after a while in which batches are made. It is half as long as a search that found
@@ -338,7 +355,8 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     is_left_out(self, lane, e);
     return;
   }
-  if (outcome == HV_EPOCH_NOBODY && has_to_seek_again(self, e)) {
+  r->returns = outcome == HV_EPOCH_NOBODY && has_to_gather_on(self, lane, e);
+  if (!r->returns && outcome == HV_EPOCH_NOBODY && has_to_seek_again(self, e)) {
     r->rounding[lane] = 1 + HV_EPOCH_GRADIENTS;
     r->again_us = r->sought_us + HV_EPOCH_AGAIN_US; /* this search may have ended at once */
     r->again_lane = lane;
@@ -364,7 +382,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   } else if (self->traits.carries && (e->figures->n_peers > 1 || !epoch_may_be_alone(self))) {
     carries(self, e);
     return;
-  } else {
+  } else if (!r->returns) {
     hv_epoch_ledger_over(self->ledger, outcome, 0);
     epoch_tell(self, HV_EPOCH_SAYS_OWN_STEP);
   }

@@ -6,7 +6,7 @@
  * a step of the swarm; kept, in a step that this peer made by itself; or lost, by a cause. At any moment
  * produced = averaged + kept + sums + in_flight + lost.
  * A sample moves from the sums into flight, and from there on; a kept one moves again, when it is known whose replica the swarm's
- * is, and one of a difference moves back into the sums if no average has it.
+ * is, and one in flight moves back into the sums if the epoch lasts, or if it is of a difference that no average has.
  */
 #ifndef HV_CORE_EPOCH_LEDGER_H
 #define HV_CORE_EPOCH_LEDGER_H
@@ -100,7 +100,7 @@ uint64_t hv_epoch_ledger_over(hv_epoch_ledger *ledger, hv_epoch_outcome outcome,
 /* For differences, which have what no anchor has (docs/design/local-steps.md). The round is CONFIRMED: the part that is not in the
  * average is in the sums again. */
 void hv_epoch_ledger_shared(hv_epoch_ledger *ledger, double share);
-/* The same, after a round without an average: all of it is. */
+/* The epoch lasts, after a round without an average: all in flight is in the sums again. */
 void hv_epoch_ledger_returned(hv_epoch_ledger *ledger);
 /* A load dropped what was in flight. After a round that is over and was stepped with nothing is in flight, and this does nothing.
  */

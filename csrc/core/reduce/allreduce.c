@@ -113,10 +113,10 @@ static turn *new_turn(hv_allreduce *self, hv_view *view) {
   t->shares = hv_mem_array(env->mem, round->n_members, sizeof *t->shares);
   hv_status status = t->shares ? HV_OK : HV_NOMEM;
   if (status == HV_OK && view->count[round->me])
-    status = hv_reducer_new(env, round, view, &self->hold, &self->pace, something_changed, self, &t->reducer);
+    status = hv_reducer_new(env, round, view, &self->hold, self->kept, &self->pace, something_changed, self, &t->reducer);
   for (size_t i = 0; status == HV_OK && i < round->n_members && !round->members[round->me].auxiliary; i++)
     if (i != round->me && view->count[i])
-      status = hv_share_new(env, round, view, &self->hold, &self->pace, i, something_changed, self, &t->shares[i]);
+      status = hv_share_new(env, round, view, &self->hold, self->kept, &self->pace, i, something_changed, self, &t->shares[i]);
   if (status == HV_OK)
     return t;
   free_turn(self, t);
@@ -126,6 +126,9 @@ static turn *new_turn(hv_allreduce *self, hv_view *view) {
 static void start_turn(hv_allreduce *self, turn *t) {
   self->present = t;
   self->view = t->view->number;
+  for (uint32_t i = 0; i < t->view->n_work; i++)
+    if (t->view->sources[i] == HV_VIEW_REDUCE) /* an auxiliary may have averaged it before, for members that were lost */
+      hv_kept_put(self->kept, t->view->chunks[i], NULL);
   if (self->view > 0)
     self->pace.flow.each = 0; /* little is left, and not alike for all */
   self->suspects = self->silent = self->liars = (hv_members){{0}};
@@ -157,6 +160,7 @@ static void allreduce_release(hv_allreduce *self) {
     free_turn(self, t);
   }
   hv_hold_fini(&self->hold);
+  hv_kept_free(self->kept);
   hv_mem_free(self->members);
   if (self->begun && self->round.released)
     self->round.released(self->round.arg);
@@ -392,6 +396,9 @@ static hv_status allreduce_make(hv_allreduce *self, turn **first) {
   memcpy(self->members, round->members, round->n_members * sizeof *self->members);
   round->members = self->members;
   hv_status status = hv_hold_init(&self->hold, self->env->mem, round->in->n_chunks);
+  if (status == HV_OK && round->keep && round->n_members > 1 &&
+      hv_kept_new(self->env->mem, round->in->n_chunks, &self->kept) != HV_OK)
+    hv_env_log(self->env, HV_LOG_WARN, "allreduce", "not_kept", "not keeping this round's averages: no memory");
   if (status == HV_OK)
     status = hv_view_first(self->env->mem, round, &view);
   if (status != HV_OK)
@@ -493,6 +500,10 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self) {
     stamp = hv_fold_bytes(salt, stamp, &self->hold.made[chunk], sizeof *self->hold.made);
   }
   return stamp;
+}
+
+hv_payload *hv_allreduce_kept(hv_allreduce *self) {
+  return hv_kept_take(self->kept);
 }
 
 uint64_t hv_allreduce_link(const hv_allreduce *self) {

@@ -108,6 +108,10 @@ uint32_t hv_allreduce_view(const hv_allreduce *self);
  * with equal stamps hold the same bits, and members of one view have equal stamps. Members with different stamps may still hold
  * the same bits. It is no digest: a malicious peer can forge it. */
 uint64_t hv_allreduce_stamp(const hv_allreduce *self);
+/* All averages as their owners encoded them, one span for each chunk; the caller releases it. Members with equal stamps have the
+ * same bytes. NULL: round.keep is 0, an average came from another member than its owner, this member is auxiliary and did not
+ * average all chunks, or no memory. Call it once, after HV_OK. */
+hv_payload *hv_allreduce_kept(hv_allreduce *self);
 /* Bytes per second of this member's link, as the owners and this member measured it (core/round/gauge.h). 0: not known, because the
  * round was too small or had more than one view. */
 uint64_t hv_allreduce_link(const hv_allreduce *self);

@@ -1,8 +1,8 @@
 /* One round as the allreduce*.c files see it.
  *
- * Room: core (uses allreduce, council, reducer, share). Private to the allreduce*.c files: allreduce.c is the round and calls the
- * other two; allreduce_early.c keeps streams that are early; allreduce_gone.c finds members that have ended.
- * Owner and thread: those of allreduce.h.
+ * Room: core (uses allreduce, council, reducer, share, kept). Private to the allreduce*.c files: allreduce.c is the round and calls
+ * the other two; allreduce_early.c keeps streams that are early; allreduce_gone.c finds members that have ended. Owner and thread:
+ * those of allreduce.h.
  */
 #ifndef HV_CORE_ALLREDUCE_INNER_H
 #define HV_CORE_ALLREDUCE_INNER_H
@@ -29,6 +29,7 @@ struct hv_allreduce {
   hv_allreduce_done *done;
   void *arg;
   hv_hold hold;
+  hv_kept *kept; /* NULL: no average is kept */
   hv_pace pace;
   hv_council *council; /* NULL when alone */
   turn *present;       /* NULL between two views */

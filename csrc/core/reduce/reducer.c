@@ -227,6 +227,8 @@ static void publish(slot *s) {
     return;
   }
   s->codes = NULL;
+  if (source_of(r, s->item) == HV_VIEW_REDUCE)
+    hv_kept_put(r->kept, index_of(r, s->item), s->average);
   reducer_settle(s);
 }
 

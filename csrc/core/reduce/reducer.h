@@ -1,6 +1,6 @@
 /* The owner's side of a span: it receives the contributors' chunks and sends all of them the same average.
  *
- * Room: core (uses env, round, view, run, gauge, kern).
+ * Room: core (uses env, round, view, run, gauge, kern, kept).
  * Owner: allreduce, one for each view.
  * Thread: the hive thread, with jobs on the pool.
  * Limits: 8 chunks are open at a time, each with an accumulator and an encoded chunk; later contributions wait in the stream.
@@ -13,13 +13,15 @@
 #define HV_CORE_REDUCER_H
 
 #include "core/agree/view.h"
+#include "core/reduce/kept.h"
 #include "core/round/pace.h"
 
 typedef struct hv_reducer hv_reducer;
 
 /* A reducer for the span of round->me in this view. `changed(arg)` is called within steps when hv_reducer_done or _over may have
- * become true. round, view, hold and pace are borrowed until it is over. HV_NOMEM: nothing to free. */
-hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace,
+ * become true. round, view, hold, kept (NULL: no average is kept) and pace are borrowed until it is over. HV_NOMEM: nothing
+ * to free. */
+hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_kept *kept, hv_pace *pace,
                          void (*changed)(void *arg), void *arg, hv_reducer **out);
 /* Frees it, when it is over or its world has crashed. NULL is fine. */
 void hv_reducer_free(hv_reducer *reducer);

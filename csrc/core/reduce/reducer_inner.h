@@ -115,6 +115,7 @@ struct hv_reducer {
   const hv_round *round;
   const hv_view *view;
   hv_hold *hold;
+  hv_kept *kept; /* NULL: no average is kept */
   hv_pace *pace;
   void (*changed)(void *arg);
   void *arg;

@@ -5,7 +5,7 @@ static int is_expected(const hv_round *round, const hv_view *view, size_t member
   return member != round->me && !round->members[member].auxiliary && hv_members_has(&view->members, member);
 }
 
-hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace,
+hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_kept *kept, hv_pace *pace,
                          void (*changed)(void *arg), void *arg, hv_reducer **out) {
   hv_reducer *r = hv_mem_zalloc(env->mem, sizeof *r);
   if (!r)
@@ -14,6 +14,7 @@ hv_status hv_reducer_new(hv_env *env, const hv_round *round, const hv_view *view
                     .round = round,
                     .view = view,
                     .hold = hold,
+                    .kept = kept,
                     .pace = pace,
                     .changed = changed,
                     .arg = arg,

@@ -13,6 +13,7 @@ typedef struct lane {
   uint32_t chunk;
   hv_members from;
   uint32_t made;
+  uint8_t *copy; /* of its bytes, for `kept`; NULL: none is kept */
   hv_status status;
   hv_job job;
 } lane;
@@ -31,6 +32,7 @@ struct hv_share {
   const hv_round *round;
   const hv_view *view;
   hv_hold *hold;
+  hv_kept *kept;
   hv_pace *pace;
   size_t owner;
   void (*changed)(void *arg);
@@ -224,12 +226,29 @@ static void run_decode(hv_job *job) {
   lane *l = job->owner;
   const hv_round *round = l->share->round;
   l->status = hv_run_decode(round->out, round->kern, l->chunk, l->payload->parts, l->payload->n_parts);
+  if (l->status == HV_OK && l->copy)
+    hv_payload_read(l->payload, 0, l->copy, l->payload->size);
+}
+
+/* Takes the lane's copy. Without memory there is no average to keep. */
+static void keep(lane *l) {
+  hv_share *s = l->share;
+  hv_payload *copy = hv_payload_borrow(s->env->mem, l->copy, l->payload->size, free_codes, l->copy);
+  if (!copy)
+    return;
+  l->copy = NULL;
+  hv_kept_put(s->kept, l->chunk, copy);
+  hv_payload_release(copy);
 }
 
 static void decode_done(hv_job *job, const hv_event *event) {
   lane *l = job->owner;
   hv_share *s = l->share;
   s->jobs--;
+  if (event->status == HV_OK && l->status == HV_OK && l->copy)
+    keep(l);
+  hv_mem_free(l->copy);
+  l->copy = NULL;
   hv_payload_release(l->payload);
   l->payload = NULL;
   if (event->status != HV_OK || l->status != HV_OK) {
@@ -256,6 +275,8 @@ static void decode_some(hv_share *s) {
     if (!(s->first_waiting = w->next))
       s->last_waiting = &s->first_waiting;
     *l = (lane){.share = s, .payload = w->payload, .chunk = s->view->chunks[w->item], .from = w->from, .made = w->made};
+    if (s->view->sources[w->item] == HV_VIEW_REDUCE && hv_kept_is_open(s->kept))
+      l->copy = hv_mem_aligned(s->env->mem, w->payload->size);
     hv_mem_free(w);
     s->jobs++;
     l->job = (hv_job){.run = run_decode, .done = decode_done, .owner = l};
@@ -403,13 +424,20 @@ static void look_for_stall(hv_timer *timer, const hv_event *event) {
 
 /* ---- life ---- */
 
-hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace, size_t owner,
-                       void (*changed)(void *arg), void *arg, hv_share **out) {
+hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_kept *kept, hv_pace *pace,
+                       size_t owner, void (*changed)(void *arg), void *arg, hv_share **out) {
   hv_share *s = hv_mem_zalloc(env->mem, sizeof *s);
   if (!s)
     return HV_NOMEM;
-  *s = (hv_share){
-      .env = env, .round = round, .view = view, .hold = hold, .pace = pace, .owner = owner, .changed = changed, .arg = arg};
+  *s = (hv_share){.env = env,
+                  .round = round,
+                  .view = view,
+                  .hold = hold,
+                  .kept = kept,
+                  .pace = pace,
+                  .owner = owner,
+                  .changed = changed,
+                  .arg = arg};
   s->sending = s->next = first_of(s);
   s->end = first_of(s) + view->count[owner];
   s->last_waiting = &s->first_waiting;
@@ -501,7 +529,9 @@ void hv_share_free(hv_share *s) {
   hv_mem_free(s->codes);
   hv_mem_free(s->lacks);
   hv_mem_free(s->left_out);
-  for (int i = 0; i < LANES; i++)
+  for (int i = 0; i < LANES; i++) {
     hv_payload_release(s->lanes[i].payload);
+    hv_mem_free(s->lanes[i].copy);
+  }
   hv_mem_free(s);
 }

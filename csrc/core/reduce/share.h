@@ -1,6 +1,6 @@
 /* A contributor's side of one span: its chunks go to the span's owner, and the averages come back on the same stream.
  *
- * Room: core (uses env, round, view, kern).
+ * Room: core (uses env, round, view, kern, kept).
  * Owner: allreduce, one for each owner in each view.
  * Thread: the hive thread, with jobs on the pool.
  * Limits: one chunk is encoded while another is sent; two averages are decoded at a time.
@@ -14,14 +14,16 @@
 #define HV_CORE_SHARE_H
 
 #include "core/agree/view.h"
+#include "core/reduce/kept.h"
 #include "core/round/pace.h"
 
 typedef struct hv_share hv_share;
 
 /* A share for the span of member `owner` in this view. `changed(arg)` is called within steps when hv_share_done or _over may have
- * become true. round, view, hold and pace are borrowed until it is over. HV_NOMEM: nothing to free. */
-hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_pace *pace, size_t owner,
-                       void (*changed)(void *arg), void *arg, hv_share **out);
+ * become true. round, view, hold, kept (NULL: no average is kept) and pace are borrowed until it is over. HV_NOMEM: nothing to
+ * free. */
+hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, hv_hold *hold, hv_kept *kept, hv_pace *pace,
+                       size_t owner, void (*changed)(void *arg), void *arg, hv_share **out);
 /* Frees it, when it is over or its world has crashed. NULL is fine. */
 void hv_share_free(hv_share *share);
 

@@ -37,6 +37,7 @@ typedef struct hv_round {
   float weight_max;     /* a member counts with at most this weight, this member too; 0: HV_CODEC_WEIGHT_MAX */
   float norm_ratio;     /* largest norm of a chunk, as a multiple of the members' median (core/round/norm.h); 0: any */
   float norm;           /* largest norm of a chunk of `in`, sent to the owners; 0: not measured */
+  int keep;             /* 1: the encoded averages are kept (hv_allreduce_kept) */
   uint32_t stall_ms;    /* longest time that one member may hold the others up; 1 or more */
   uint32_t timeout_ms;  /* longest time of the round; 0: HV_ROUND_STALLS times stall_ms */
   uint64_t formed_us;   /* time at which the group formed, as far as this member knows; 0: now */

@@ -502,6 +502,15 @@ void hv_loader_cancel(hv_loader *l) {
   load_report(l);
 }
 
+void hv_loader_progress(const hv_loader *l, uint64_t *come, uint64_t *all) {
+  *come = *all = 0;
+  if (!l->has_manifest || l->refusing)
+    return;
+  *all = l->manifest.image;
+  *come = l->n_done == l->manifest.n_chunks ? *all : (uint64_t)l->n_done * l->manifest.chunk_bytes;
+  *come = *come < *all ? *come : *all;
+}
+
 void hv_loader_free(hv_loader *l) {
   check_forget(l);
   if (!l->reported) {

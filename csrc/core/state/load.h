@@ -38,6 +38,8 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
 /* Ends a download with HV_CANCELLED. load->done is called from within, or when the last pool job has ended. Does nothing if the
  * download is over. */
 void hv_loader_cancel(hv_loader *loader);
+/* As hv_state_load_progress. */
+void hv_loader_progress(const hv_loader *loader, uint64_t *come, uint64_t *all);
 /* Frees a loader after `over`, or after its world has ended; then load->done gets HV_CLOSED if it was not called before. */
 void hv_loader_free(hv_loader *loader);
 

@@ -421,6 +421,12 @@ void hv_state_load_cancel(hv_state *s, hv_state_load *load) {
     hv_loader_cancel(load->loader);
 }
 
+void hv_state_load_progress(const hv_state_load *load, uint64_t *come, uint64_t *all) {
+  *come = *all = 0;
+  if (load->loader)
+    hv_loader_progress(load->loader, come, all);
+}
+
 /* ---- states on demand ---- */
 
 hv_status hv_state_wait_start(hv_state *s, hv_state_wait *wait, hv_error *err) {

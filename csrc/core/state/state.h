@@ -16,7 +16,7 @@
 
 #define HV_STATE_MANIFEST UINT32_MAX /* the chunk index that stands for the manifest itself */
 #define HV_STATE_ASKED_MAX 32        /* chunks requested from one donor and not there yet */
-#define HV_STATE_OFFERS_MAX 64       /* prefixes of one node */
+#define HV_STATE_OFFERS_MAX 128      /* prefixes of one node: a log has one for each entry, and those that were just withdrawn */
 #define HV_STATE_REFUSED_MAX 16      /* states that one load refuses */
 
 typedef struct hv_state hv_state;
@@ -123,6 +123,8 @@ struct hv_state_load {
 hv_status hv_state_load_start(hv_state *state, hv_state_load *load, hv_error *err);
 /* Cancels a download: done is called soon, after the pool has let go of the image. Does nothing if none is under way. */
 void hv_state_load_cancel(hv_state *state, hv_state_load *load);
+/* Bytes of the image that have come, and all of them; 0, 0 before the manifest is there, or if no download is under way. */
+void hv_state_load_progress(const hv_state_load *load, uint64_t *come, uint64_t *all);
 
 /* A donor that waits until a joiner wants its state. The caller owns the struct and keeps it until done, which is called once. */
 struct hv_state_wait {

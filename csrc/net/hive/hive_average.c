@@ -17,6 +17,7 @@ struct hv_hive_averager {
   hv_hive *hive;
   hv_average *average;  /* the hive thread's; NULL before and after */
   hv_hive_op *stepping; /* the hive thread's: the step under way */
+  hv_payload *kept;     /* the hive thread's: of the last step; NULL: nothing */
   pthread_mutex_t lock; /* for what follows */
   pthread_cond_t changed;
   holder holder;
@@ -125,6 +126,16 @@ hv_average *hv_hive_averager_core(hv_hive_averager *a) {
   return a->average;
 }
 
+hv_payload *hv_hive_averager_take_kept(hv_hive_averager *a) {
+  hv_payload *kept = a->kept;
+  a->kept = NULL;
+  return kept;
+}
+
+uint64_t hv_hive_averager_kept_size(hv_hive_averager *a) {
+  return hv_hive_usable(a->hive) == HV_OK ? hv_average_kept_size(a->average) : 0;
+}
+
 /* ---- life ---- */
 
 static void start_new(hv_hive_op *o, hv_node *node) {
@@ -147,6 +158,7 @@ static hv_status make_lock(hv_hive_averager *a) {
 }
 
 static void free_averager(hv_hive_averager *a) {
+  hv_payload_release(a->kept);
   pthread_mutex_destroy(&a->lock);
   pthread_cond_destroy(&a->changed);
   hv_mem_free(a);
@@ -311,6 +323,8 @@ static void step_over(hv_average_step *step, hv_status status, const char *text,
   a->in_part = status == HV_OK ? 0 : outcome->averaged;
   a->had_group = outcome->n_members > 0;
   pthread_mutex_unlock(&a->lock);
+  if (outcome->kept)
+    a->kept = hv_payload_keep(outcome->kept);
   if (status == HV_OK)
     give_outcome(o, outcome);
   else
@@ -331,6 +345,7 @@ static void start_step(hv_hive_op *o, hv_node *node) {
   hv_average_step *step = &o->u.average.step;
   hv_error err = {0};
   (void)node;
+  hv_payload_release(hv_hive_averager_take_kept(a));
   step->done = step_over;
   step->owner = o;
   o->cancel = cancel_step;
@@ -364,7 +379,8 @@ hv_status hv_hive_averager_step(hv_hive_averager *a, const hv_hive_step *step, h
                                         .expected = step->expected,
                                         .require_trigger = step->require_trigger,
                                         .allow_retries = step->allow_retries,
-                                        .repeats = step->repeats};
+                                        .repeats = step->repeats,
+                                        .keep = step->keep};
   return hv_hive_submit(o, out);
 }
 

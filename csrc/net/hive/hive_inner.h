@@ -48,6 +48,10 @@ struct hv_hive_op {
       hv_hive_follower *follower;
       const hv_hive_follower_config *config; /* of one to open: the program waits, and keeps it */
     } follow;
+    struct {
+      hv_hive_step_log *log;
+      void *request; /* the program waits, and keeps it */
+    } log;
     hv_span denials;         /* the program waits, and keeps them */
     hv_credentials *renewed; /* the program waits; taken, or still the program's */
     hv_state_offer state_offer;
@@ -89,6 +93,8 @@ hv_closed *hv_hive_closed(hv_hive *hive);
 hv_loop *hv_hive_loop(hv_hive *hive);
 /* The averager's own, which only the hive thread may use. */
 hv_average *hv_hive_averager_core(hv_hive_averager *averager);
+/* What its last step kept, which the caller releases; NULL: nothing, or it was taken. On the hive thread. */
+hv_payload *hv_hive_averager_take_kept(hv_hive_averager *averager);
 
 /* Posts a command to the hive thread. HV_CLOSED: it still belongs to the caller. */
 hv_status hv_hive_post(hv_hive *hive, hv_command *command);

@@ -96,6 +96,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
     """
 
     _repeats = False  # the program seeks another group of an epoch whose round has failed
+    keeps_averages = False  #: whether rounds keep the encoded averages until the next step, for a StepLog
     _sections: Sequence[int] = ()  # indices of tensors that share no chunk with the tensor before
 
     @names_options
@@ -316,6 +317,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
                     require_trigger,
                     allow_retries,
                     self._repeats,
+                    self.keeps_averages,
                 )
                 control = StepControl(
                     self,

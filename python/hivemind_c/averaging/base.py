@@ -81,6 +81,18 @@ class AveragerBase:
             if averager is not None and True in locked:
                 averager.unlock()
 
+    def repeat(self, log: _hivemind_c.StepLog, epoch: int) -> None:
+        """Writes an average that other peers kept into the tensors, as its round did in theirs.
+
+        Args:
+            log: The core's log, in which the average is there.
+            epoch: The swarm epoch that the average ended.
+        """
+        with self.get_tensors():
+            log.repeat(epoch, self.core)
+            if self._tensors.staged:
+                self._tensors.from_host()
+
     # ---- groups ----
 
     def get_group_bits(self, wait: bool = True) -> Union[str, "concurrent.futures.Future[str]"]:

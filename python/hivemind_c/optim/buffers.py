@@ -93,6 +93,16 @@ class Buffers:
         self._is_shared &= not alone
         self._is_taken = True
 
+    def give_back(self, samples: int) -> None:
+        """Forgets what was taken at the end of a swarm epoch that has not ended: its samples are counted again then.
+
+        Args:
+            samples: Samples that take() was given.
+        """
+        if self._is_taken and self.samples is not None:
+            self.samples -= samples
+        self.drop()
+
     @torch.no_grad()
     def load(self) -> None:
         """Makes what was taken, or else what there is now, ready for a round."""

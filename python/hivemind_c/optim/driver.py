@@ -23,6 +23,7 @@ from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.notices import Notices
 from hivemind_c.optim.order import GRADIENTS, STATE, Order
 from hivemind_c.optim.reporter import Reporter
+from hivemind_c.optim.step_log import StepLog
 
 logger = logging.getLogger("hivemind_c.optim")
 NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
@@ -35,9 +36,10 @@ class Driver:
         optimizer: The Optimizer, whose averagers and tracker exist.
         reporter: Its Reporter.
         when_alone: One of CHOICES.
+        log_memory: Most bytes of averages that are kept for peers that were absent. None: those of the model.
     """
 
-    def __init__(self, optimizer: EpochWork, reporter: Reporter, when_alone: str):
+    def __init__(self, optimizer: EpochWork, reporter: Reporter, when_alone: str, log_memory: Optional[int] = None):
         self._optimizer, self._reporter = optimizer, reporter
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         dht = optimizer.dht
@@ -58,7 +60,8 @@ class Driver:
             epoch=self._state.local_epoch,
             record=events_path(dht.peer_id),
         )
-        self.hands = Hands(optimizer, self.machine)
+        self.log = StepLog(optimizer, log_memory)  #: the averages that it keeps
+        self.hands = Hands(optimizer, self.machine, self.log)
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
@@ -343,6 +346,7 @@ class Driver:
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
         self.machine.round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
+        self.log.follow()
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )

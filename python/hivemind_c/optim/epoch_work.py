@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import _hivemind_c
 import torch
@@ -22,6 +22,7 @@ class EpochWork(RunPeer):
     ledger: EpochLedger
     setups: SetupWatch
     _metric: List[Any]
+    _taken_metrics: Sequence[Any] = ()  # of the swarm epoch that ends
 
     @abstractmethod
     def join_swarm(self) -> None:
@@ -67,8 +68,13 @@ class EpochWork(RunPeer):
 
     def take_metric(self) -> Optional[float]:
         """Returns the mean of the metrics since the last call, or None."""
-        values, self._metric = self._metric, []
-        return sum(float(value) for value in values) / len(values) if values else None
+        self._taken_metrics, self._metric = self._metric, []
+        values = [float(value) for value in self._taken_metrics]
+        return sum(values) / len(values) if values else None
+
+    def give_metrics_back(self) -> None:
+        """Undoes the last take_metric(), because the swarm epoch has not ended."""
+        self._metric, self._taken_metrics = [*self._taken_metrics, *self._metric], ()
 
     def clip_gradients(self) -> Optional[torch.Tensor]:
         """Clips the gradients that the next step takes to max_grad_norm, and calls averaged_grad_hook.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,7 +12,7 @@ from hivemind_c import cuda
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
-from hivemind_c.optim.gradient_sums import GradientSums
+from hivemind_c.optim.gradient_sums import Counts, GradientSums
 from hivemind_c.optim.parameters import all_finite, copy_all, flat_views
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -113,6 +113,7 @@ class GradientAverager(GradientSums, DecentralizedAverager):
         if [tuple(t.shape) for t in self._averaged] != [tuple(p.shape) for p in self.parameters]:
             raise ValueError("averaged_grads must have the shapes of the parameters, one for each")
         self._new_averaged_grads = False  # what step() made and nobody has used
+        self._summed: Optional[Tuple[float, Counts]] = None  # the sums of the prepared mean, by which it was divided
         self._metric = torch.zeros(2)  # the metric if there is one, and whether there is
         self._join(dht, self._averaged, prefix=prefix, client_mode=client_mode, start=start, **kwargs)
 
@@ -244,6 +245,7 @@ class GradientAverager(GradientSums, DecentralizedAverager):
             metric: Value to average beside them, such as the loss. None: this peer has none.
         """
         self._metric[0], self._metric[1] = metric or 0.0, float(metric is not None)
+        self._summed = None
         if self._averaged is not self._views:
             copy_all(self._averaged, self._views)
         if self.local_samples_accumulated == 0:
@@ -255,12 +257,16 @@ class GradientAverager(GradientSums, DecentralizedAverager):
         if anchors != 1:
             torch._foreach_mul_(self._averaged, 1 / anchors)
         if self._averaged is self._views:  # they hold a mean from now on
-            self.local_times_accumulated, self._anchor, self.scale, self._weights = (
-                1,
-                self.local_samples_accumulated,
-                1.0,
-                1.0,
-            )
+            self._summed = anchors, self.counts
+            self.counts = 1, self.local_samples_accumulated, 1.0, 1.0
+
+    @torch.no_grad()
+    def unload_accumulators_(self) -> None:
+        """Undoes load_accumulators_into_averager_(), if no other peer took part in the averaging."""
+        if self._summed is not None:
+            anchors, self.counts = self._summed
+            torch._foreach_mul_(self._views, anchors)
+        self._summed = None
 
     def was_alone(self) -> bool:
         """True if the last averages are this peer's own, as with min_group_size=1 in a round without others."""

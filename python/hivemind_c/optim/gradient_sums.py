@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Iterable, List, Optional
+from typing import Any, Iterable, List, Optional, Tuple
 
 import torch
 
 from hivemind_c.optim.parameters import add_up, flat_views
 from hivemind_c.optim.reused_buffers import ReusedBuffers
 
+Counts = Tuple[int, Optional[int], float, float]
 logger = logging.getLogger("hivemind_c.optim")
 
 
@@ -175,6 +176,15 @@ class GradientSums:
         self._reused.reset()
         self._touched = [False] * len(self.parameters)
         self._averaged_sums = self._to_zero = False
+
+    @property
+    def counts(self) -> Counts:
+        """Batches, the samples that have weight 1, the scale and the weights of the sums."""
+        return self.local_times_accumulated, self._anchor, self.scale, self._weights
+
+    @counts.setter
+    def counts(self, counts: Counts) -> None:
+        self.local_times_accumulated, self._anchor, self.scale, self._weights = counts
 
     def remove_hooks(self) -> None:
         """Removes the hooks of the sums from the parameters. May be called twice."""

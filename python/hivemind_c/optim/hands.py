@@ -15,6 +15,7 @@ from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.order import Order
 from hivemind_c.optim.parameters import all_finite
 from hivemind_c.optim.schedule import Action
+from hivemind_c.optim.step_log import StepLog
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -25,10 +26,11 @@ class Hands:
     Args:
         optimizer: The Optimizer.
         machine: The machine that gives the orders.
+        log: The log of the Optimizer.
     """
 
-    def __init__(self, optimizer: EpochWork, machine: _hivemind_c.Epoch):
-        self._optimizer, self._machine = optimizer, machine
+    def __init__(self, optimizer: EpochWork, machine: _hivemind_c.Epoch, log: StepLog):
+        self._optimizer, self._machine, self._log = optimizer, machine, log
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         self.end = EpochEnd(0, True, 0, 0, optimizer.ledger.notes, optimizer.ledger.clock, None)  #: the latest
         self.snapshot: Any = None  #: a copy of the state for joiners
@@ -47,6 +49,7 @@ class Hands:
             "SNAPSHOT": self._snapshot,
             "ADOPT": self._adopt,
             "DROP": self._drop,
+            "RETURN": self._return,
         }
 
     def act(self, order: Order, lane: int) -> None:
@@ -60,6 +63,7 @@ class Hands:
         facts = answer if isinstance(answer, dict) else {}
         ok = answer if isinstance(answer, int) else 1
         self._machine.done(lane, order.number, ok, **facts)
+        self._log.follow()
 
     def settle_local_step(self, wait: bool = True) -> None:
         """Takes a step of a batch over, which runs in the background with delay_optimizer_step.
@@ -122,6 +126,11 @@ class Hands:
         )
         return -1
 
+    def _return(self, order: Order) -> None:
+        self._gradients.unload_accumulators_()
+        self._state.buffers.give_back(order.samples)
+        self._optimizer.give_metrics_back()
+
     def _look_at_parameters(self, end: EpochEnd) -> None:
         """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in
         all peers.
@@ -154,7 +163,9 @@ class Hands:
             stamp = self._gradients.stamp
             # who froze others has stepped otherwise
             frozen = [i for i, takes in enumerate(end.takes) if not takes]
-            facts.update(stamps=stamp if isinstance(stamp, tuple) else (stamp,), frozen=frozen)
+            stamps = stamp if isinstance(stamp, tuple) else (stamp,)
+            facts.update(stamps=stamps, frozen=frozen)
+            self._log.add(end.epoch, stamps)
         return facts
 
     def _schedule(self, order: Order) -> None:

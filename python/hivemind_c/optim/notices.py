@@ -130,12 +130,14 @@ class Notices:
             self._optimizer.grad_averager.reset_accumulated_grads_()
 
     def _carries(self, order: Order, lane: int) -> None:
-        end = self._hands.end
+        end, outer = self._hands.end, self._optimizer.schedule.outer
         logger.warning(
-            "swarm epoch %d: averaging differences failed, and others train, so this peer makes no outer step; its %d "
-            "samples go into its next difference: %s",
+            "swarm epoch %d: averaging %s failed, and others train, so this peer makes no %s; its %d samples go into "
+            "its next %s: %s",
             end.epoch,
+            *(("differences", "outer step") if outer else ("gradients", "step")),
             end.samples,
+            "difference" if outer else "average",
             end.error or "no peer averages with this one",
         )
 

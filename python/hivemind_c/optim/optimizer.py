@@ -12,7 +12,7 @@ from hivemind_c import _notebook, _stderr
 from hivemind_c._signature import names_options, shows_options_of
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.dht.options import limit
-from hivemind_c.optim import legacy_arguments, options
+from hivemind_c.optim import legacy_arguments, options, step_log
 from hivemind_c.optim.anchor import OuterFactory
 from hivemind_c.optim.buffer_source import Given
 from hivemind_c.optim.builder import averager_options, build, tracker_options
@@ -82,6 +82,7 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: A function called with the EpochRecord of each swarm epoch, in the thread that trains.
         config_mismatch: "error": refuse to train if all other peers that train have another setup. "warn": only warn.
         when_alone: "train": end swarm epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
+        log_memory: Most bytes of averages kept for peers that miss swarm epochs. None: the model's bytes. 0: none.
     """
 
     @names_options
@@ -128,6 +129,7 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: Optional[OnEpoch] = None,
         config_mismatch: str = "error",
         when_alone: str = "train",
+        log_memory: Optional[int] = None,
     ):
         outer_optimizer, use_local_updates = chosen(local_steps, outer_optimizer, use_local_updates)
         self.dht, self.run_id = dht, options.run_name(run_id)
@@ -138,6 +140,7 @@ class Optimizer(TorchInterface, MetricReports):
         self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)
         options.choice(when_alone, "when_alone", CHOICES)
+        log_memory = step_log.log_memory(log_memory)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         steps_at_once = use_local_updates and not delay_optimizer_step
         offload_optimizer = options.offloads(offload_optimizer, optimizer, params, steps_at_once)
@@ -180,7 +183,7 @@ class Optimizer(TorchInterface, MetricReports):
         )
         self.ledger, self.setups, self._local_samples, self._metric = EpochLedger(self), SetupWatch(self), 0, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
-        self.driver = Driver(self, self.reporter, when_alone)
+        self.driver = Driver(self, self.reporter, when_alone, log_memory)
         self.state_averager.count_by(self.driver)
         self._init_as_torch()
         _notebook.made_here(self)
@@ -433,6 +436,7 @@ class Optimizer(TorchInterface, MetricReports):
         """
         self.driver.leave(self.shutdown_timeout)
         self.ledger.deliver_last()
+        self.driver.log.close()
         self.reporter.shutdown()
         self.tracker.shutdown()
         self.state_averager.shutdown()

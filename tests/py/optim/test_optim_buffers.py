@@ -310,6 +310,16 @@ def test_samples_add_up_until_an_average():
     rounds([one], weights=[0.0])
 
 
+def test_samples_that_were_given_back_count_once():
+    for given, weight in (([torch.zeros(1)], 12.0), ([], None)):
+        one = Buffers(given)
+        for samples in (5, 12):
+            one.take(samples)
+            if samples == 5:  # the swarm epoch lasts
+                one.give_back(5)
+        assert one.samples == weight
+
+
 def test_buffer_that_is_nan_is_replaced_by_the_others(caplog):
     tensors = [torch.full((3,), float(i)) for i in range(2)]
     made = [Buffers([tensor]) for tensor in tensors]

@@ -73,6 +73,25 @@ def test_each_round_averages_its_own_gradients_alone(averager, caplog, way):
     assert not caplog.messages
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_mean_that_nobody_averaged_becomes_the_sums_again(averager, way):
+    """A mean that was prepared and given back, between batches of several sizes, changes no later mean."""
+    parameters = [nn.Parameter(torch.zeros(SHAPE))]
+    one, reuse = averager(parameters, **WAYS[way]), WAYS[way].get("reuse_grad_buffers", False)
+    for size, value in ((4, 1.0), (12, 5.0), (16, 2.0)):
+        one.expect_batch(size)
+        give(parameters, value * (size / 4 if reuse else 1) * 8, reuse)  # as a backward with these hooks leaves it
+        one.accumulate_grads_(size)
+        one.scale = 8.0
+        counts = one.counts
+        one.load_accumulators_into_averager_()
+        one.unload_accumulators_()
+        assert one.counts == counts
+    one.load_accumulators_into_averager_()
+    assert one.local_samples_accumulated == 32
+    torch.testing.assert_close(one.averaged_grads[0], torch.full(SHAPE, 3.0))
+
+
 def test_power_sgd_repeats_a_round_that_was_empty(averager):
     """Nobody came and this peer has no gradient: the epoch continues, and its round is made again."""
     parameters = [nn.Parameter(torch.zeros(SHAPE))]

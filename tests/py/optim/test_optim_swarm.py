@@ -14,11 +14,12 @@ import torch
 import hivemind_c as hivemind
 from hivemind_c.optim.parameters import all_finite
 from optim_support import (
-    QUICK,
     Peer,
-    controls_of,
+    QUICK,
     backward,
     batch,
+    controls_of,
+    finds_no_group,
     flat,
     in_one_process,
     loss_of,
@@ -513,6 +514,46 @@ def test_defect_01_failed_averaging_steps_with_own_gradient(dhts, caplog, option
         assert not torch.equal(flat(peer.model), flat(network()))
         assert any("averaging gradients failed" in line and "own" in line for line in caplog.messages)
     finally:
+        ghost.shutdown()
+        peer.optimizer.shutdown()
+
+
+@pytest.mark.parametrize("options", [{}, {"reuse_grad_buffers": True}, {"offload_optimizer": True}])
+def test_samples_stay_in_the_sums_if_an_epoch_lasts(dhts, caplog, options):
+    """A peer leaves whose samples made this one end the epoch. Nobody comes to the round; another is still counted."""
+    peer, ghost = lonely(dhts, average_state_every=1000, target_batch_size=48, **options)
+    leaver = hivemind.ProgressTracker(dhts[1], peer.optimizer.run_id, 48, start=True)
+
+    def counts(n, samples):
+        figures = peer.optimizer.tracker.figures()
+        return figures.peers == n and figures.samples >= samples
+
+    def leaves():
+        leaver.withdraw()
+        return eventually(lambda: counts(2, 0))
+
+    def batch_with(metric):
+        peer.optimizer.report_metric(metric)
+        peer.batch()
+
+    finds_no_group(peer.optimizer.grad_averager, leaves)
+    try:
+        leaver.report_local_progress(0, 40)
+        assert eventually(lambda: counts(3, 40))
+        with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
+            batch_with(1.0)
+        (said,) = (line for line in caplog.messages if "averaging gradients failed" in line)
+        assert "its 16 samples go into its next average" in said
+        assert (peer.optimizer.local_epoch, peer.optimizer.local_samples) == (0, 16)
+        assert torch.equal(flat(peer.model), flat(network()))
+        batch_with(2.0)
+        batch_with(6.0)
+        assert peer.optimizer.local_epoch == 1
+        torch.testing.assert_close(flat(peer.model), in_one_process([peer], 1)[0], rtol=1e-5, atol=1e-6)
+        assert peer.optimizer.driver.hands.end.metric == 3.0
+        assert peer.optimizer.ledger.samples.lost == 0
+    finally:
+        leaver.shutdown()
         ghost.shutdown()
         peer.optimizer.shutdown()
 

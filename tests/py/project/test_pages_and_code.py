@@ -94,17 +94,22 @@ def test_no_design_page_says_its_first_sentence_twice():
         assert len(set(runs)) == len(runs), f"{path.name}: the words before its first heading repeat themselves"
 
 
-def test_readmes_figures_without_tls_say_so():
-    """Each figure is one of the performance page: that of a program's path, or else named as without TLS."""
-    rows = {}
-    table = page("docs/explanation/performance.md").split("<!-- figures -->")[1]
-    for row in re.findall(r"(?m)^\| .+ \| `\w+` \|$", table):
-        _, path, best, _, command = (cell.strip() for cell in row.strip("|").split("|"))
-        rows.setdefault(command.strip("`"), []).append((path, best))
-    shown = re.findall(r"(?m)^\| (.+?) \| (.+?) \| `python -m benchmarks (\w+)` \|$", page("README.md"))
-    assert len(shown) == 4
-    for what, figure, command in shown:
-        number = float(re.match(r"[\d.]+", figure)[0]) / (100 if "%" in figure else 1)
-        paths = [float(path.split(",")[0]) for path, _ in rows[command] if path[0].isdigit()]
-        bests = [float(best.split()[0]) for _, best in rows[command] if "without TLS" in best]
-        assert number in paths or (number in bests and "without TLS" in what), what
+def test_readmes_figures_are_those_of_the_page():
+    """How much faster several peers are: their number times the figure of the performance page."""
+    figures = page("docs/explanation/performance.md")
+    measured = {
+        "lightning": re.search(r"each of two peers against Lightning's default strategy \| ([\d.]+) ", figures)[1],
+        "home-line": re.search(r"share of the time that those who stay compute \| ([\d.]+) ", figures)[1],
+    }
+    row = r"(?m)^\| (two|three)\b.* \| ([\d.]+) times \((\d) x ([\d.]+)\) \| `python -m benchmarks ([\w-]+)` \|$"
+    shown = re.findall(row, page("README.md"))
+    assert [command for *_, command in shown] == list(measured)
+    for machines, times, number, figure, command in shown:
+        assert figure == measured[command] and machines == {"2": "two", "3": "three"}[number]
+        assert float(times) == round(int(number) * float(figure), 1)
+
+
+def test_readme_is_read_aloud_in_three_minutes():
+    text = re.sub(r"```.*?```|!\[.*?\]\(.*?\)|\]\([^)]*\)|[|#\-\[\]`*]", " ", page("README.md"), flags=re.S)
+    assert len(text.split()) <= 500
+    assert "missed |" not in text

@@ -120,7 +120,7 @@ static hv_share *begin_share(scene *s, size_t owner) {
   hv_share *share;
   for (size_t i = 0; i < 3; i++)
     s->view->count[i] = i == owner ? CHUNKS : 0;
-  assert_int_equal(hv_share_new(&s->w.fake.env, &s->round, s->view, &s->hold, &s->pace, owner, changed, NULL, &share), HV_OK);
+  assert_int_equal(hv_share_new(&s->w.fake.env, &s->round, s->view, &s->hold, NULL, &s->pace, owner, changed, NULL, &share), HV_OK);
   hv_share_start(share);
   while (s->w.n_jobs)
     do_job(&s->w, 0);

@@ -1,0 +1,120 @@
+"""StepLog: the averages of the latest swarm epochs, which this peer keeps for peers that were absent.
+
+docs/design/log.md has the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Optional, Sequence
+
+import _hivemind_c
+from _hivemind_c import HivemindError
+
+from hivemind_c.optim.run_peer import RunPeer
+
+logger = logging.getLogger("hivemind_c.optim")
+SHORTEST_S = 0.5  #: of a swarm epoch whose average is kept: to announce it takes about as long
+VALUE_BYTES = 4  #: of a parameter, in the default of log_memory
+
+
+class StepLog:
+    """The log of one Optimizer: what it keeps, and the core's log of entries that others keep.
+
+    It ends if the replica becomes another one than these averages make: the mark has moved by something else.
+
+    Args:
+        optimizer: The Optimizer, whose averagers exist.
+        memory: Most bytes of the averages that are kept. None: those of the model, or of one average if that is more.
+    """
+
+    def __init__(self, optimizer: RunPeer, memory: Optional[int]):
+        self._averager, self._lineage = optimizer.grad_averager, optimizer.state_averager.lineage
+        self.core: Optional[_hivemind_c.StepLog] = None  #: None: this peer's averages cannot be repeated by others
+        self._lock = threading.Lock()  # of both lanes
+        self._mark = b""  # of the replica that the latest entry leads to; empty: there is no entry
+        self._is_stepping = False  # the step of that entry has not moved the mark yet
+        self._added: Optional[float] = None  # when the latest average was there, in time.monotonic()
+        averager = self._averager
+        if averager is None or optimizer.auxiliary or optimizer.schedule.outer or not averager.averages_once:
+            return
+        size = averager.core.kept_size()
+        if memory is None:
+            memory = max(size, VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads))
+        elif 0 < memory < size:
+            logger.warning(
+                "log_memory=%d is less than an average, which has %d bytes: none is kept, so peers that miss swarm "
+                "epochs have to load the state; raise log_memory, or give 0",
+                memory,
+                size,
+            )
+        self.core = _hivemind_c.StepLog(optimizer.dht.core, f"{optimizer.run_id}_state_averager", memory)
+        averager.keeps_averages = memory >= size
+
+    def add(self, epoch: int, stamps: Sequence[int]) -> None:
+        """The replica, which has not moved yet, is about to step with the average of the latest round.
+
+        Args:
+            epoch: The swarm epoch that the step ends.
+            stamps: Stamps of the averages.
+        """
+        if self.core is None or not self._averager.keeps_averages:
+            return
+        with self._lock:
+            now, before = time.monotonic(), self._lineage.mark
+            is_short = self._added is not None and now - self._added < SHORTEST_S
+            self._added, self._is_stepping = now, True
+            if self._mark and self._mark != before:
+                self._end()
+            if is_short or not before:
+                self._end()
+                return
+            try:
+                self.core.add(self._averager.core, epoch, before, stamps)
+                self._mark = before
+            except HivemindError as error:
+                self._mark = b""
+                logger.debug("swarm epoch %d: its average is not kept: %s", epoch, error)
+
+    def follow(self) -> None:
+        """The replica may have moved."""
+        if self.core is None or not self._mark:
+            return
+        with self._lock:
+            mark = self._lineage.mark
+            if mark == self._mark:
+                return
+            if self._is_stepping:
+                self._mark, self._is_stepping = mark, False
+            else:
+                self._end()
+
+    def _end(self) -> None:
+        self._mark = b""
+        try:
+            if self.core is not None:
+                self.core.end()
+        except HivemindError as error:  # the node is being shut down
+            logger.debug("could not end the log of averages: %s", error)
+
+    def close(self) -> None:
+        """Withdraws all entries. May be called twice."""
+        if self.core is not None:
+            self.core.close()
+
+
+def log_memory(value: Any) -> Optional[int]:
+    """Checks the option of this name.
+
+    Args:
+        value: What the program gives.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or int(value) != value:
+        raise TypeError(f"log_memory must be a number of bytes, or None, not {value!r}")
+    if value < 0:
+        raise ValueError(f"log_memory must be 0 bytes or more, not {value!r}")
+    return int(value)
