@@ -1,4 +1,4 @@
-"""One trainer of the rows `storms` and `scaling`. Writes a JSON object for each batch, and ends with its standard input.
+"""One trainer of the rows `storms` and `scaling`. Writes a JSON object for each batch, and ends with its input.
 
     local_trainer.py EVENTS OPTIONS     OPTIONS: a JSON object, of DEFAULTS
 

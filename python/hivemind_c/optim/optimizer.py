@@ -135,10 +135,7 @@ class Optimizer(TorchInterface, MetricReports):
         self.dht, self.run_id = dht, options.run_name(run_id)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.step_size(batch_size_per_step)
-        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
-        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
-        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
-        options.check_times(self.averaging_timeout, self.matchmaking_time)
+        self._set_times(matchmaking_time, averaging_timeout, load_state_timeout)
         options.choice(when_alone, "when_alone", CHOICES)
         log_memory = step_log.log_memory(log_memory)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
@@ -187,6 +184,12 @@ class Optimizer(TorchInterface, MetricReports):
         self.state_averager.count_by(self.driver)
         self._init_as_torch()
         _notebook.made_here(self)
+
+    def _set_times(self, matchmaking: Optional[float], averaging: Optional[float], loading: Optional[float]) -> None:
+        self.matchmaking_time = options.seconds(matchmaking, "matchmaking_time", default=15.0)
+        self.averaging_timeout = options.seconds(averaging, "averaging_timeout", default=60.0)
+        self.load_state_timeout = options.seconds(loading, "load_state_timeout", default=600.0)
+        options.check_times(self.averaging_timeout, self.matchmaking_time)
 
     def _set_verbose(self, verbose: bool) -> None:
         self.verbose = verbose
