@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Union
 
 import torch
 
@@ -23,6 +24,7 @@ from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerF
 from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
+from hivemind_c.optim.local_steps import LocalSteps, chosen
 from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.run_peer import GradHook
 from hivemind_c.optim.schedule import Schedule
@@ -60,6 +62,7 @@ class Optimizer(TorchInterface, MetricReports):
         average_state_every: Swarm epochs from one averaging of the parameters to the next.
         use_local_updates: Step with the gradient of each batch at once, and average parameters instead of gradients.
         outer_optimizer: A function that makes an optimizer of an anchor, which steps it with what local steps changed.
+        local_steps: True: use_local_updates with an outer step by SGD. Or a dict of lr, momentum, nesterov and steps.
         client_mode: Only dial out, for a machine that no peer can reach. None: as the DHT.
         auxiliary: Help other peers to average, without training.
         grad_compression: Compression of gradients on the network.
@@ -107,6 +110,7 @@ class Optimizer(TorchInterface, MetricReports):
         average_state_every: int = 1,
         use_local_updates: bool = False,
         outer_optimizer: Optional[OuterFactory] = None,
+        local_steps: LocalSteps = None,
         client_mode: Optional[bool] = None,
         auxiliary: bool = False,
         grad_compression: CompressionBase = NoCompression(),
@@ -129,17 +133,16 @@ class Optimizer(TorchInterface, MetricReports):
         upload_mbit: Optional[float] = None,
         log_memory: Optional[int] = None,
     ):
+        outer_optimizer, use_local_updates = chosen(local_steps, outer_optimizer, use_local_updates)
         self.dht, self.run_id = options.limited(dht, upload_mbit), options.run_name(run_id)
         self.on_epoch = options.on_epoch(on_epoch)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.step_size(batch_size_per_step)
-        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
-        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
-        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
-        options.check_times(self.averaging_timeout, self.matchmaking_time)
+        self._set_times(matchmaking_time, averaging_timeout, load_state_timeout)
         when_alone, log_memory = options.choice(when_alone, "when_alone", CHOICES), step_log.log_memory(log_memory)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
-        works_on_copy = options.offloads(offload_optimizer, optimizer, params, use_local_updates, delay_optimizer_step)
+        steps_at_once = use_local_updates and not delay_optimizer_step
+        works_on_copy = options.offloads(offload_optimizer, optimizer, params, steps_at_once)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
@@ -176,14 +179,18 @@ class Optimizer(TorchInterface, MetricReports):
             grad_averager_factory,
             tracker_options(tracker_opts, performance_ema_alpha),
         )
-        if self.grad_averager is not None and batch_size_per_step is not None:
-            self.grad_averager.sizes_are_equal()
         self.ledger, self.setups, self._local_samples, self._metric = EpochLedger(self), SetupWatch(self), 0, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self.driver = Driver(self, self.reporter, when_alone, log_memory)
         self.state_averager.count_by(self.driver)
         self._init_as_torch()
         _notebook.made_here(self)
+
+    def _set_times(self, matchmaking: Optional[float], averaging: Optional[float], loading: Optional[float]) -> None:
+        self.matchmaking_time = options.seconds(matchmaking, "matchmaking_time", default=15.0)
+        self.averaging_timeout = options.seconds(averaging, "averaging_timeout", default=60.0)
+        self.load_state_timeout = options.seconds(loading, "load_state_timeout", default=600.0)
+        options.check_times(self.averaging_timeout, self.matchmaking_time)
 
     def _set_verbose(self, verbose: bool) -> None:
         self.verbose = verbose
@@ -392,6 +399,21 @@ class Optimizer(TorchInterface, MetricReports):
             raise ValueError("there is no anchor without outer_optimizer: the parameters of the model are the state")
         with self.state_averager.state_lock:
             return [main.detach().clone() for main in self.state_averager.parameters.main]
+
+    def use_anchor(self) -> ContextManager[None]:
+        """A context in which the model is the anchor, for validation and checkpoints. Afterwards local steps continue.
+
+        No step() may be called in it. Without outer_optimizer it changes nothing.
+        """
+        return self.state_averager.use_anchor() if self.schedule.outer else contextlib.nullcontext()
+
+    def keep_anchor(self) -> None:
+        """Makes the model the anchor at a training's end: steps since the latest outer step are in no average.
+
+        Without outer_optimizer it changes nothing.
+        """
+        if self.schedule.outer:
+            self.state_averager.keep_anchor()
 
     @property
     def local_progress(self) -> Any:

@@ -166,12 +166,6 @@ def test_a_trainer_cannot_be_auxiliary():
     assert same(fit()[0], fit(alone(auxiliary=False))[0])
 
 
-def test_a_trainer_has_no_outer_optimizer():
-    with pytest.raises(misconfigured(), match=r"hivemind_c.Optimizer\(outer_optimizer=...\) in a loop"):
-        alone(outer_optimizer=torch.optim.SGD)
-    assert same(fit()[0], fit(alone(outer_optimizer=None))[0])
-
-
 def test_an_unknown_option_is_an_error_that_names_the_nearest():
     with pytest.raises(TypeError, match="no option 'grad_compresion'; did you mean 'grad_compression'"):
         alone(grad_compresion=Float16Compression())
