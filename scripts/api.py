@@ -41,6 +41,7 @@ RANGES: Dict[str, Dict[str, str]] = {
         "cache_size": "records, 0 to 1,048,576",
         "checkpoints": '"own", "elected"',
         "config_mismatch": '"error", "warn"',
+        "upload_mbit": "Mbit/s, 1 to 1,000,000",
         "when_alone": '"train", "wait", "stop"',
         "declare_state_period": WEEK,
         "default_refresh_period": "s, 0 or more",

@@ -53,6 +53,7 @@ struct hv_hive_op {
       void *request; /* the program waits, and keeps it */
     } log;
     hv_span denials;         /* the program waits, and keeps them */
+    uint64_t upload_rate;    /* bytes per second */
     hv_credentials *renewed; /* the program waits; taken, or still the program's */
     hv_state_offer state_offer;
     hv_state_load state_load;
