@@ -158,8 +158,6 @@ def choose(parameters: float, mbit: float) -> Settings:
         options["load_state_compression"] = half
     options["matchmaking_time"] = str(MATCHMAKING)
     options["averaging_timeout"] = str(max(60, 10 * math.ceil((MATCHMAKING + 2 * (gradients_s + state_s)) / 10)))
-    if 2 * download_s > 600:
-        options["load_state_timeout"] = str(100 * math.ceil(2 * download_s / 100))
     averaged = gradients_s + state_s / every
     joined_s = download_s * (2 + MOMENTS) / STATE if "load_state_compression" in options else download_s
     in_background = "delay_grad_averaging" in more

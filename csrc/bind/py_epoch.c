@@ -29,9 +29,9 @@ typedef struct py_epoch {
   hv_trace *trace; /* NULL: nothing is recorded */
   lane_queue lanes[HV_EPOCH_LANES];
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
-  uint64_t coming;                   /* as it was reported */
   hv_epoch_gift gift;                /* to the hubs of the latest group that expects one */
-  int is_reported, is_paused, has_batch;
+  uint64_t begun_us;                 /* when the training thread began its batch; 0: nobody saw that, as of the first one */
+  int has_batch;
   uint64_t news; /* of the Progress, which rings after each event: those that the training thread's wait has seen */
 } py_epoch;
 
@@ -83,6 +83,7 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   config.reachable = reachable;
   config.differs = differs;
   config.epoch = epoch;
+  config.alpha = bind_progress_of(progress) ? hv_hive_progress_alpha(bind_progress_of(progress)) : 0;
   config.env = &self->env;
   config.lineage = bind_lineage_of(lineage);
   config.ledger = bind_ledger_of(ledger);
@@ -96,9 +97,6 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   if (self->trace)
     hv_trace_begin(self->trace, &self->machine, 0);
   self->progress = Py_NewRef(progress);
-  self->is_paused = 1;
-  if (bind_progress_of(progress))
-    hv_hive_progress_pause(bind_progress_of(progress), 1);
   self->lineage = Py_NewRef(lineage);
   self->ledger = Py_NewRef(ledger);
   return (PyObject *)self;
@@ -129,12 +127,7 @@ static int epoch_traverse(PyObject *object, visitproc visit, void *arg) {
 static void reports(py_epoch *self, hv_hive_progress *progress, uint64_t more) {
   hv_progress_own own;
   hv_epoch_report(&self->machine, more, &own);
-  if (own.any)
-    hv_hive_progress_report(progress, own.epoch, own.samples);
-  else if (self->is_reported || own.comes != self->coming)
-    hv_hive_progress_withdraw(progress, own.comes);
-  self->is_reported = own.any;
-  self->coming = own.comes;
+  hv_hive_progress_put(progress, &own);
 }
 
 static void reads(hv_hive_progress *progress, hv_epoch_event *event, hv_progress_figures *f) {
@@ -215,9 +208,12 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
     bind_raise(state_of(self), HV_FORKED, "cannot use this optimizer: it was made before fork(); use it in the parent process");
     return -1;
   }
-  if (event->kind == HV_EPOCH_BATCH && self->machine.state == HV_EPOCH_GATHERING)
+  int is_here = event->kind == HV_EPOCH_BATCH || event->kind == HV_EPOCH_BEHIND;
+  if (event->kind == HV_EPOCH_BATCH)
     reports(self, progress, event->samples);
   reads(progress, event, &figures);
+  if (is_here && self->begun_us)
+    event->took_us = event->now_us - self->begun_us;
   forgets_losses(self);
   hv_trace_on(self->trace, &self->machine, event);
   tells_losses(self, by);
@@ -232,10 +228,10 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
       puts_in(self, lane_of(&order, by), &order);
   }
   self->has_batch |= event->kind == HV_EPOCH_BATCH && event->samples;
-  int is_paused = !hv_epoch_is_free(&self->machine) || !self->has_batch; /* nobody measured what the first batch took */
-  if (is_paused != self->is_paused)
-    hv_hive_progress_pause(progress, is_paused);
-  self->is_paused = is_paused;
+  if (!self->has_batch || !hv_epoch_is_free(&self->machine))
+    self->begun_us = 0;
+  else if (is_here || !self->begun_us)
+    self->begun_us = event->now_us;
   hv_hive_progress_ring(progress);
   return 0;
 }
@@ -247,21 +243,26 @@ static PyObject *fed(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
 /* ---- events ---- */
 
 static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
+  py_epoch *self = (py_epoch *)object;
   unsigned long long number;
-  if (!bind_whole_number(samples, &number))
+  if (!bind_whole_number(samples, &number) ||
+      feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW) < 0)
     return NULL;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW);
+  return PyBool_FromLong(hv_epoch_is_free(&self->machine) && !self->lanes[HV_EPOCH_NOW].n);
 }
 
 static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
-  py_epoch *self = (py_epoch *)object;
   unsigned long long number;
   if (!bind_whole_number(samples, &number))
     return NULL;
-  forgets_losses(self);
-  hv_epoch_ledger_behind(self->machine.ledger, number);
-  tells_losses(self, HV_EPOCH_NOW);
-  Py_RETURN_NONE;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BEHIND, .samples = number}, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_summed(PyObject *object, PyObject *args) {
+  unsigned long long samples, behind;
+  if (!PyArg_ParseTuple(args, "O&O&:summed", bind_whole_number, &samples, bind_whole_number, &behind))
+    return NULL;
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_SUMMED, .samples = samples, .number = behind}, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
@@ -520,8 +521,12 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
 }
 
 static const PyMethodDef methods[] = {
-    {"batch", epoch_batch, METH_O, "batch(samples): the training thread is here, with a batch that is summed up; 0: with none."},
-    {"behind", epoch_behind, METH_O, "behind(samples): a batch whose gradient is of the model before a state was loaded."},
+    {"batch", epoch_batch, METH_O,
+     "batch(samples) -> True if it only counts: so many samples are summed up; 0: the training thread is here without a batch."},
+    {"behind", epoch_behind, METH_O,
+     "behind(samples): the training thread is here; its batch's gradient is of the model before a state was loaded."},
+    {"summed", epoch_summed, METH_VARARGS,
+     "summed(samples, behind): samples of other processes are in the sums; others are of the model before a load."},
     {"overflow", epoch_overflow, METH_VARARGS,
      "overflow(samples, summed): a batch's gradient overflowed, and so many samples of the sums with it."},
     {"time", epoch_time, METH_NOARGS, "Time has passed, in a wait of the training thread."},
@@ -577,6 +582,12 @@ static PyObject *epoch_has_late(PyObject *object, void *unused) {
 static PyObject *epoch_has_now(PyObject *object, void *unused) {
   (void)unused;
   return PyBool_FromLong(((py_epoch *)object)->lanes[HV_EPOCH_NOW].n != 0);
+}
+
+static PyObject *epoch_drops(PyObject *object, void *unused) {
+  const hv_epoch_run *r = &look(object)->end;
+  (void)unused;
+  return PyBool_FromLong(r->acting[HV_EPOCH_NOW] && r->action[HV_EPOCH_NOW] == HV_EPOCH_DROP);
 }
 
 static PyObject *epoch_is_free(PyObject *object, void *unused) {
@@ -646,6 +657,7 @@ static const PyGetSetDef attributes[] = {
     {"epoch", epoch_told, NULL, "The epoch that others hear.", NULL},
     {"has_late", epoch_has_late, NULL, "True if orders of lane LATE are there.", NULL},
     {"has_now", epoch_has_now, NULL, "True if orders of lane NOW are there.", NULL},
+    {"drops", epoch_drops, NULL, "True if the sums are to be dropped: the last one of the orders of lane NOW.", NULL},
     {"is_free", epoch_is_free, NULL, "True if the training thread may go on to its next batch.", NULL},
     {"counts_batches", epoch_counts_batches, NULL, "True if the next batch counts.", NULL},
     {"waits_for_company", epoch_is_alone, NULL, "True while no epoch ends because this peer is alone.", NULL},

@@ -24,30 +24,6 @@ static PyObject *ledger_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
   return PyType_GenericAlloc(type, 0); /* of zeros */
 }
 
-static PyObject *loss(uint64_t samples, hv_epoch_loss why) {
-  return Py_BuildValue("(Ks)", (unsigned long long)samples, hv_epoch_loss_text(why));
-}
-
-static PyObject *ledger_counted(PyObject *object, PyObject *samples) {
-  unsigned long long number;
-  if (!bind_whole_number(samples, &number))
-    return NULL;
-  hv_epoch_ledger_counted(ledger_of(object), number);
-  Py_RETURN_NONE;
-}
-
-static PyObject *ledger_overflow(PyObject *object, PyObject *args) {
-  unsigned long long samples, summed;
-  if (!PyArg_ParseTuple(args, "O&O&:overflow", bind_whole_number, &samples, bind_whole_number, &summed))
-    return NULL;
-  return loss(hv_epoch_ledger_overflow(ledger_of(object), samples, summed), HV_EPOCH_LOSS_OVERFLOW);
-}
-
-static PyObject *ledger_replaced(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return loss(hv_epoch_ledger_replaced(ledger_of(object)), HV_EPOCH_LOSS_REPLACED);
-}
-
 static PyObject *ledger_figures(PyObject *object, PyObject *ignored) {
   const hv_epoch_ledger *l = ledger_of(object);
   (void)ignored;
@@ -65,13 +41,8 @@ static PyObject *ledger_figures(PyObject *object, PyObject *ignored) {
                        PyBool_FromLong(hv_epoch_ledger_holds(l)));
 }
 
-static const PyMethodDef methods[] = {
-    {"counted", ledger_counted, METH_O, "counted(samples): a batch is in the sums."},
-    {"overflow", ledger_overflow, METH_VARARGS,
-     "overflow(samples, summed) -> (lost, why): a batch whose gradient overflowed, and samples of the sums that it was added to."},
-    {"replaced", ledger_replaced, METH_NOARGS, "replaced() -> (lost, why): another state takes the place of that of the sums."},
-    {"figures", ledger_figures, METH_NOARGS, "All numbers of samples, by name."},
-    {NULL, NULL, 0, NULL}};
+static const PyMethodDef methods[] = {{"figures", ledger_figures, METH_NOARGS, "All numbers of samples, by name."},
+                                      {NULL, NULL, 0, NULL}};
 
 static PyObject *ledger_figure(PyObject *object, void *offset) {
   uint64_t number;

@@ -126,7 +126,7 @@ static PyObject *progress_pause(PyObject *object, PyObject *args) {
 static PyObject *progress_withdraw(PyObject *object, PyObject *ignored) {
   py_progress *self = (py_progress *)object;
   (void)ignored;
-  return check(self) < 0 ? NULL : answer(self, hv_hive_progress_withdraw(self->progress, 0));
+  return check(self) < 0 ? NULL : answer(self, hv_hive_progress_withdraw(self->progress));
 }
 
 static PyObject *progress_disbelieve(PyObject *object, PyObject *args) {

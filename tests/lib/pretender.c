@@ -1,6 +1,7 @@
 #include "lib/pretender.h"
 
 #include "lib/pretender_anchor.h"
+#include "lib/pretender_upset.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -419,9 +420,9 @@ static int does(pretender *p, const hv_epoch_order *order) {
     applies(p, order->samples != 0);
     return 1;
   case HV_EPOCH_PREPARE:
-    if (p->summed != order->samples && !p->program.options.use_local_updates) /* there it may count an epoch in which it sums on */
+    if (p->summed != pretender_look(p)->end.samples && !p->program.options.use_local_updates) /* else it may sum on */
       pretender_fails(p, "n%zu has summed %llu samples, and the machine says %llu", p->index, (unsigned long long)p->summed,
-                      (unsigned long long)order->samples);
+                      (unsigned long long)pretender_look(p)->end.samples);
     if (p->program.options.use_local_updates) { /* each batch was a step */
       memset(p->sums, 0, sizeof p->sums);
       p->summed = 0;
@@ -438,6 +439,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
     memcpy(p->snapshot, p->model, OF_SUMS);
     return 1;
   case HV_EPOCH_ADOPT:
+    p->adopted++;
     p->taken[0] = hash_of(p->image);
     p->taken[1] = pretender_look(p)->own.loading.epoch;
     memcpy(p->model, p->image, OF_SUMS);
@@ -480,9 +482,10 @@ static void checks_own_step(pretender *p, const hv_mark *mark, uint64_t kept, ui
 static void answers(pretender *p, const hv_epoch_order *order, int ok) {
   hv_mark mark = pretender_look(p)->lineage->mark;
   uint64_t kept = pretender_look(p)->ledger->kept;
+  int is_void = pretender_look(p)->late == HV_EPOCH_LATE_VOID; /* its samples are lost, and a state takes its place */
   hv_epoch_driver_done(p->driver, order->number, ok,
                        p->program.hands_us / 2 + (order->action == HV_EPOCH_SNAPSHOT ? p->program.copy_us : 0));
-  if (order->action == HV_EPOCH_STEP)
+  if (order->action == HV_EPOCH_STEP && !is_void)
     checks_own_step(p, &mark, kept, order->samples);
 }
 
@@ -490,14 +493,14 @@ static void hands(pretender *p, hv_epoch_lane lane) {
   while (p->n_works[lane] && p->works[lane][0].due_us <= now_of(p)) {
     pretender_work work = p->works[lane][0];
     memmove(p->works[lane], p->works[lane] + 1, --p->n_works[lane] * sizeof work);
-    answers(p, &work.order, does(p, &work.order));
+    if (!pretender_breaks(p, &work.order))
+      answers(p, &work.order, does(p, &work.order));
   }
 }
 
 static void adds_batch(pretender *p) {
   uint64_t n = p->program.batch_samples;
-  const hv_epoch *e = pretender_look(p);
-  if (e->state == HV_EPOCH_GATHERING || e->state == HV_EPOCH_LOOKING) {
+  if (pretender_look(p)->state != HV_EPOCH_RESTING) {
     for (size_t v = 0; v < PRETENDER_VALUES; v++) {
       p->gradients[v] = p->program.options.use_local_updates ? value_of(p->index, p->batches, v) : p->gradients[v];
       p->sums[v] += (float)n * value_of(p->index, p->batches, v);
@@ -508,16 +511,38 @@ static void adds_batch(pretender *p) {
   p->produced += n;
 }
 
+/* 1: by the latest reading, its epoch does not end with this batch. */
+static int goes_on_training(const pretender *p) {
+  const hv_progress_figures *f = hv_epoch_driver_figures(p->driver);
+  int is_sure = !f->ready && f->standing != HV_PROGRESS_BEHIND;
+  return p->program.posts && !p->program.options.use_local_updates && pretender_look(p)->state == HV_EPOCH_GATHERING &&
+         hv_epoch_driver_is_free(p->driver) && is_sure;
+}
+
+/* 1: it goes on before it knows what its machine decides. */
+static int gives_batch(pretender *p) {
+  int goes_on = goes_on_training(p);
+  p->is_computing = 0;
+  if (pretender_batch_is_upset(p))
+    return goes_on;
+  adds_batch(p);
+  hv_epoch_driver_batch(p->driver, p->program.batch_samples, p->program.batch_us);
+  p->posted += goes_on && !hv_epoch_driver_is_free(p->driver);
+  return goes_on;
+}
+
+static void begins_batch(pretender *p) {
+  p->is_computing = 1;
+  p->batch_due_us = now_of(p) + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
+}
+
 static void trains(pretender *p) {
-  uint64_t now = now_of(p);
-  if (p->is_computing && now >= p->batch_due_us) {
-    p->is_computing = 0;
-    adds_batch(p);
-    hv_epoch_driver_batch(p->driver, p->program.batch_samples, p->program.batch_us);
-  } else if (!p->is_computing && hv_epoch_driver_is_free(p->driver)) {
-    p->is_computing = 1;
-    p->batch_due_us = now + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
-  }
+  int is_free = hv_epoch_driver_is_free(p->driver);
+  if (p->is_computing ? now_of(p) >= p->batch_due_us : p->finds && is_free) {
+    if (gives_batch(p))
+      begins_batch(p);
+  } else if (!p->is_computing && is_free && !pretender_is_upset(p))
+    begins_batch(p);
 }
 
 /* ---- its life ---- */
@@ -605,8 +630,9 @@ void pretender_turn(pretender *p) {
       hub_follows(p);
     return;
   }
-  for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++)
-    hands(p, lane);
+  if (!p->is_computing || p->is_leaving) /* lane NOW is its training thread's */
+    hands(p, HV_EPOCH_NOW);
+  hands(p, HV_EPOCH_LATE);
   if (!p->is_leaving)
     trains(p);
 }

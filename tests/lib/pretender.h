@@ -46,6 +46,8 @@ typedef struct pretender_program {
   hv_epoch_company company;
   double fails;                           /* probability that a gradient is not finite */
   int differs;                            /* as of the machine: only averages of the state are offered */
+  int posts;                              /* it begins its next batch before it hears what its machine decides of the latest one */
+  double upsets;                          /* probability that something upsets it, at each opportunity */
   unsigned lies;                          /* pretender_lies; 0: it is honest */
   uint64_t ahead;                         /* epochs, of PRETENDER_LIES_AHEAD */
   void (*seated)(void *arg, hv_env *env); /* its node begins, and has no core yet; NULL: nobody wants to know */
@@ -56,6 +58,25 @@ typedef struct pretender_work {
   hv_epoch_order order;
   uint64_t due_us;
 } pretender_work;
+
+/* Events that upset a program, of which its machine is to hear. */
+typedef enum pretender_upset {
+  PRETENDER_OVERFLOW, /* a gradient is not finite: of a batch, or of the sums that it was added to */
+  PRETENDER_BREAK,    /* an action raises an error, which the user passes over */
+  PRETENDER_PAUSE,    /* the late lane's outcome is taken between two batches */
+  PRETENDER_RESTORE,  /* the user restores a checkpoint */
+  PRETENDER_ASK,      /* the user asks for the swarm's state */
+  PRETENDER_MORE,     /* another process of the same peer has made samples */
+  PRETENDER_BEHIND,   /* a state is loaded between a batch's gradient and its step() */
+  PRETENDER_UPSETS
+} pretender_upset;
+
+/* A checkpoint. */
+typedef struct pretender_saved {
+  int is_there;
+  uint64_t epoch, schedule;
+  float model[PRETENDER_VALUES], main[PRETENDER_VALUES];
+} pretender_saved;
 
 /* A copy of the state, on offer to joiners (give.state alone) or on its way to hubs. */
 typedef struct pretender_shared {
@@ -115,8 +136,11 @@ typedef struct pretender {
   hv_average *averages[HV_EPOCH_ROUNDS];
   hv_target initial[1];
   size_t n_initial;
-  unsigned lives; /* times that its process began */
-  int is_computing, is_leaving;
+  unsigned lives;                      /* times that its process began */
+  int is_computing, is_leaving, finds; /* finds: its batch waits until the swarm is found */
+  uint64_t adopted;                    /* states that it took over; before_finding: when it began to find the swarm */
+  uint64_t before_finding;
+  pretender_saved saved;
   uint64_t batch_due_us, batches;
   pretender_work works[HV_EPOCH_LANES][PRETENDER_QUEUE];
   size_t n_works[HV_EPOCH_LANES];
@@ -137,9 +161,11 @@ typedef struct pretender {
   hv_keep keep;
   float kept_steps;
   /* what an observer may ask */
+  uint64_t upset[PRETENDER_UPSETS];
   uint64_t produced, came_us, told_us, tells[HV_EPOCH_NOTICES];
   uint64_t taken[2];                           /* hash and epoch of the latest state that it adopted; zeros: none */
   uint64_t lied_of[PRETENDER_LIES], n_lied_of; /* hashes of the states that it offered and that were lies, the latest ones */
+  uint64_t posted;                             /* batches that it began after its machine had given it actions */
   uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
   pretender_difference gave, got;              /* with an outer optimizer */
   uint64_t gave_before;                        /* `gave.epochs` of an earlier life, which a round may have taken */

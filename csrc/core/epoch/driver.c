@@ -415,6 +415,43 @@ void hv_epoch_driver_offered(hv_epoch_driver *d, uint64_t epoch, int ok) {
   drives(d, &event);
 }
 
+void hv_epoch_driver_broke(hv_epoch_driver *d, uint64_t number) {
+  hv_epoch_event event = {.kind = HV_EPOCH_BROKE, .number = number};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_behind(hv_epoch_driver *d, uint64_t samples) {
+  hv_epoch_event event = {.kind = HV_EPOCH_BEHIND, .samples = samples};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_summed(hv_epoch_driver *d, uint64_t samples, uint64_t behind) {
+  hv_epoch_event event = {.kind = HV_EPOCH_SUMMED, .samples = samples, .number = behind};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_overflow(hv_epoch_driver *d, uint64_t samples, uint64_t summed) {
+  hv_epoch_event event = {.kind = HV_EPOCH_OVERFLOW, .samples = samples, .number = summed};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_pause(hv_epoch_driver *d) {
+  hv_epoch_event event = {.kind = HV_EPOCH_PAUSE};
+  drives(d, &event);
+}
+
+void hv_epoch_driver_restored(hv_epoch_driver *d, uint64_t epoch, const hv_mark *digest) {
+  hv_epoch_event event = {.kind = HV_EPOCH_RESTORED, .epoch = epoch};
+  hv_lineage_restart(&d->lineage, NULL);
+  hv_lineage_begin(&d->lineage, digest);
+  drives(d, &event);
+}
+
+void hv_epoch_driver_asked(hv_epoch_driver *d, uint64_t least) {
+  hv_epoch_event event = {.kind = HV_EPOCH_ASKED, .epoch = least};
+  drives(d, &event);
+}
+
 void hv_epoch_driver_leave(hv_epoch_driver *d) {
   hv_epoch_event event = {.kind = HV_EPOCH_LEAVE};
   d->is_leaving = 1;

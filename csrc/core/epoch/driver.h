@@ -86,7 +86,22 @@ void hv_epoch_driver_free(hv_epoch_driver *driver);
 void hv_epoch_driver_batch(hv_epoch_driver *driver, uint64_t samples, uint64_t took_us);
 /* The hands have done an action. ok: 1, or 0: there was nothing; -1: its values are not finite. */
 void hv_epoch_driver_done(hv_epoch_driver *driver, uint64_t number, int ok, uint64_t took_us);
+/* The hands could not do an action: it has not happened, and the program gets the error. */
+void hv_epoch_driver_broke(hv_epoch_driver *driver, uint64_t number);
 void hv_epoch_driver_offered(hv_epoch_driver *driver, uint64_t epoch, int ok);
+/* The training thread is here with a batch whose gradients are of the model before a load. */
+void hv_epoch_driver_behind(hv_epoch_driver *driver, uint64_t samples);
+/* Between two batches: so many samples of other processes of this peer, or of a checkpoint, are in the sums. `behind`: and so many
+ * others are of the model before a load. */
+void hv_epoch_driver_summed(hv_epoch_driver *driver, uint64_t samples, uint64_t behind);
+/* A batch has overflowed, and so many samples of the sums with it. */
+void hv_epoch_driver_overflow(hv_epoch_driver *driver, uint64_t samples, uint64_t summed);
+/* The training thread is here between two batches. */
+void hv_epoch_driver_pause(hv_epoch_driver *driver);
+/* The program has restored the state of an epoch, whose digest is this mark, and has dropped its sums. */
+void hv_epoch_driver_restored(hv_epoch_driver *driver, uint64_t epoch, const hv_mark *digest);
+/* The program asks for the swarm's state, of this epoch or later. */
+void hv_epoch_driver_asked(hv_epoch_driver *driver, uint64_t least);
 /* The peer says goodbye. */
 void hv_epoch_driver_leave(hv_epoch_driver *driver);
 int hv_epoch_driver_is_over(const hv_epoch_driver *driver);

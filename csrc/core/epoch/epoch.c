@@ -139,11 +139,13 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .told = config->epoch,
                      .made = config->epoch,
                      .batch_us = now_us,
+                     .meter.alpha = config->alpha > 0 ? config->alpha : HV_METER_ALPHA,
                      .sought = HV_EPOCH_NONE,
                      .load_us = HV_EPOCH_NONE,
                      .at_us = now_us,
                      .alone_since_us = HV_EPOCH_NONE,
                      .wrong_since_us = HV_EPOCH_NONE,
+                     .ahead_us = HV_EPOCH_NONE,
                      .left_out = HV_EPOCH_NONE,
                      .offers = {.offered = HV_EPOCH_NONE,
                                 .copied = HV_EPOCH_NONE,
@@ -172,9 +174,9 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
               (self->state == HV_EPOCH_LOOKING && self->own.looking.gone_us != HV_EPOCH_NONE);
   *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.has_replica,
                            .epoch = self->told,
-                           .samples = samples_of(self) + (self->state == HV_EPOCH_GATHERING ? samples : 0),
+                           .samples = samples_of(self) + (epoch_is_aside(self) ? 0 : samples),
                            .before = self->before,
-                           .speed = self->speed,
+                           .speed = hv_meter_speed(&self->meter),
                            .at_us = self->batch_us,
                            .serial = self->serial,
                            .step = self->step,
@@ -186,12 +188,8 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
 
 /* The speed tells of batches alone (the first batch tells nothing). */
 static void measures(hv_epoch *self, const epoch_event *e) {
-  uint64_t took_us = e->took_us;
   self->step = e->samples;
-  if (took_us && e->samples) {
-    double speed = (double)e->samples * 1e6 / (double)took_us;
-    self->speed = self->speed > 0 ? 0.9 * self->speed + 0.1 * speed : speed;
-  }
+  hv_meter_took(&self->meter, e->samples, e->took_us);
   self->batch_us = e->now_us;
 }
 
@@ -226,7 +224,8 @@ static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
 
 /* The epoch will end within this peer's next batch: else the others would seek a group of it while it computes. */
 static int ends_within_batch(const hv_epoch *self, const hv_progress_figures *f) {
-  return f->standing == HV_PROGRESS_IN_STEP && self->speed > 0 && (double)f->eta_us * 1e-6 * self->speed <= (double)self->step;
+  double speed = hv_meter_speed(&self->meter);
+  return f->standing == HV_PROGRESS_IN_STEP && speed > 0 && (double)f->eta_us * 1e-6 * speed <= (double)self->step;
 }
 
 /* Rule 5. Not long before the end, and while somebody loads this epoch's state only just before it: a group would form without. */
@@ -299,7 +298,7 @@ static int is_held(hv_epoch *self, const epoch_event *e) {
 /* Rules 2 to 5, and 10. */
 void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (epoch_must_come(self, e)) {
+  if (epoch_must_come(self, e) || epoch_is_ahead(self, e)) {
     epoch_comes(self, e);
     return;
   }
@@ -354,15 +353,28 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
     epoch_rests(self, e);
     return;
   }
-  if (self->state != HV_EPOCH_GATHERING)
+  int is_dropped = self->end.acting[HV_EPOCH_NOW] && self->end.action[HV_EPOCH_NOW] == HV_EPOCH_DROP;
+  if (is_dropped || self->state == HV_EPOCH_COMING || self->state == HV_EPOCH_LOADING)
+    hv_epoch_ledger_behind(self->ledger, e->samples);
+  if (is_dropped || epoch_is_aside(self))
     return;
   epoch_wake(self, 0);
   if (!self->traits.has_replica) {
-    follower_looks_around(self, e);
+    if (self->state == HV_EPOCH_GATHERING)
+      follower_looks_around(self, e);
     return;
   }
   hv_epoch_ledger_counted(self->ledger, e->samples);
+  if (epoch_end_prepares(self))
+    epoch_end_takes_sums(self);
+  if (self->state == HV_EPOCH_ENDING)
+    return;
   self->has_to_step = e->samples && self->traits.local_steps;
+  if (self->end.acting[HV_EPOCH_NOW]) { /* this batch waits for the action's answer */
+    self->goes_on = 1;
+    self->only_takes = 0;
+    return;
+  }
   if (epoch_takes(self))
     return;
   epoch_offers_overdue(self, e);
@@ -404,8 +416,8 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
   int takes = action == HV_EPOCH_APPLY && self->late == HV_EPOCH_LATE_TO_TAKE;
   if (lane == HV_EPOCH_NOW && self->state == HV_EPOCH_GATHERING &&
       !takes) { /* the batch's, or the scheduler of epochs that it counted */
-    if (action == HV_EPOCH_LOCAL_STEP)
-      after_batch(self, e);
+    if (action == HV_EPOCH_LOCAL_STEP || self->goes_on)
+      epoch_goes_on(self, e);
     return;
   }
   epoch_end_acted(self, lane, action, e);
@@ -423,6 +435,14 @@ static void leaves(hv_epoch *self) {
   epoch_order(self, HV_EPOCH_GOODBYE);
 }
 
+/* The batch that waits in LOOKING: nobody steps with it. */
+static void loses_first(hv_epoch *self) {
+  hv_epoch_ledger_counted(self->ledger, self->own.looking.samples);
+  hv_epoch_ledger_taken(self->ledger);
+  if (hv_epoch_ledger_broken(self->ledger))
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_DROP, 0);
+}
+
 /* An action that the hands could not do has not happened, and the program is told (rule 20). */
 static void has_broken(hv_epoch *self, const epoch_event *e) {
   hv_epoch_lane lane = self->end.acting[HV_EPOCH_LATE] == e->number ? HV_EPOCH_LATE : HV_EPOCH_NOW;
@@ -433,13 +453,14 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
   none.ok = 0;
   if (action == HV_EPOCH_MEET) { /* the next batch asks again */
     self->end.acting[lane] = 0;
+    loses_first(self);
     epoch_waits_for_batch(self);
   } else if (action == HV_EPOCH_SNAPSHOT || action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT || self->late == HV_EPOCH_LATE_VOID)
     has_acted(self, &none);
   else {
     self->end.acting[lane] = 0;
-    self->has_to_step = 0;
-    epoch_end_breaks(self, lane);
+    self->has_to_step = self->goes_on = 0;
+    epoch_end_breaks(self, lane, e);
   }
 }
 
@@ -449,7 +470,7 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   epoch_offers_withdraw(self);
   epoch_voids(self);
   hv_epoch_ledger_restored(self->ledger);
-  self->is_unfit = 0;
+  self->is_unfit = self->has_to_apply = 0;
   self->wanted = 0;
   epoch_counts(self, e->epoch, e->now_us);
   self->before = 0;
@@ -468,8 +489,26 @@ static void is_asked(hv_epoch *self, const epoch_event *e) {
 }
 
 static void has_overflown(hv_epoch *self, const epoch_event *e) {
+  int prepares = epoch_end_prepares(self);
+  if (prepares)
+    hv_epoch_ledger_returned(self->ledger); /* the sums still hold what is in flight */
   hv_epoch_ledger_overflow(self->ledger, e->samples, e->number);
+  if (prepares)
+    epoch_end_takes_sums(self);
   epoch_wake(self, 0);
+}
+
+static void has_more(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_ledger_counted(self->ledger, e->samples);
+  hv_epoch_ledger_behind(self->ledger, e->number);
+  epoch_wake(self, 0);
+}
+
+static void is_behind(hv_epoch *self, const epoch_event *e) {
+  epoch_event none = *e;
+  none.samples = 0;
+  hv_epoch_ledger_behind(self->ledger, e->samples);
+  has_batch(self, &none); /* the others may be about to average */
 }
 
 void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
@@ -515,6 +554,12 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     break;
   case HV_EPOCH_LEAVE:
     leaves(self);
+    break;
+  case HV_EPOCH_BEHIND:
+    is_behind(self, e);
+    break;
+  case HV_EPOCH_SUMMED:
+    has_more(self, e);
     break;
   case HV_EPOCH_TIME:
   case HV_EPOCH_EVENTS:

@@ -28,7 +28,7 @@
   X(ROUND, 0, "a round: averaging_timeout")                                                                                        \
   X(HANDS, 0, "the program's answer to an action; no limit")                                                                       \
   X(COMES, 0, "the next epoch, whose state is loaded: matchmaking_time at most")                                                   \
-  X(LOAD, 0, "a state: load_state_timeout")                                                                                        \
+  X(LOAD, 0, "a state: load_state_timeout after its last byte")                                                                    \
   X(REST, 5000000, "the next attempt to load: 0.25 s, then twice as long each time")                                               \
   X(DOUBT, 60000000, "claims without a state to count again: 1 s, then twice as long each time")                                   \
   X(WRONG, 30000000, "a wrong replica's peer until it doubts the others")                                                          \
@@ -63,6 +63,7 @@ enum {
   HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
   HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
+  HV_EPOCH_FAR_AHEAD = 2,      /* epochs that a peer is ahead of the others, which follow it no more */
   HV_EPOCH_BEYOND = 2,         /* offers by which claims may be ahead of the newest state that was found */
   HV_EPOCH_ORDERS = 32,
   HV_EPOCH_MEMBERS = 256
@@ -115,6 +116,7 @@ typedef struct hv_epoch_config {
   int reachable;     /* 1: joiners can download its state from it */
   hv_peer_id me;
   int differs;         /* 1: a part of the state differs among equal replicas, so only an average of it is offered */
+  double alpha;        /* weight of the newest batch in this peer's speed, 0 to 1; 0: 0.1 */
   hv_env *env;         /* for its sha256 alone */
   uint64_t epoch;      /* from a checkpoint; 0 */
   hv_lineage *lineage; /* whose mark is known at each event that moves it; borrowed, as the next one */
@@ -123,7 +125,7 @@ typedef struct hv_epoch_config {
 
 typedef enum hv_epoch_event_kind {
   HV_EPOCH_TIME,     /* time has passed, or the count has changed */
-  HV_EPOCH_BATCH,    /* the training thread is here, with a batch of `samples` that is summed; 0: with none */
+  HV_EPOCH_BATCH,    /* a batch of `samples` is summed; 0: the training thread is here without one */
   HV_EPOCH_OVERFLOW, /* a batch of `samples` has overflowed, and `number` samples of the sums with it, which lie where it does */
   HV_EPOCH_DONE,     /* the hands have answered action `number`: `ok` */
   HV_EPOCH_BROKE,    /* the hands could not do action `number`, and the program is told so */
@@ -136,6 +138,10 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_LOADED,   /* `ok`: a state of `epoch` with `mark` is there */
   HV_EPOCH_WANTED,   /* a joiner wants the state of `epoch`; `ok`: a hub asks to be given that, or a later one */
   HV_EPOCH_LEAVE,
+  HV_EPOCH_BEHIND, /* the training thread is here; its batch of `samples` has gradients of the model before a load, and counts
+                      nowhere */
+  HV_EPOCH_SUMMED, /* between two batches: `samples` of other processes of this peer, or of a checkpoint, are in the sums; `number`
+                    * were made too, with the model before a load, and count nowhere */
   HV_EPOCH_EVENTS
 } hv_epoch_event_kind;
 
@@ -184,7 +190,8 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
-  /* samples: of PREPARE and STEP: behind them; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
+  /* samples: of PREPARE: behind it when the epoch began to end, and end.samples with batches since; of STEP: behind it; of
+     SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
   HV_EPOCH_ACT,  /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
   HV_EPOCH_TELL, /* a notice for the log */
   HV_EPOCH_GOODBYE,
@@ -311,7 +318,7 @@ typedef struct hv_epoch {
   hv_lineage *lineage;
   uint64_t at_us; /* the latest event */
   uint64_t told, made, serial, batch_us, before, step;
-  double speed;
+  hv_meter meter; /* fed by took_us of batches */
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */
@@ -320,13 +327,18 @@ typedef struct hv_epoch {
   uint64_t wanted;              /* older states are of no use */
   uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
+  uint64_t loaded_us;           /* when the latest one was over */
   uint64_t alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t again_us; /* a round of differences failed: the epoch does not end before this time */
   unsigned failures, doubts, loads;
   hv_epoch_look look;
   hv_epoch_hold hold;
   hv_epoch_offers offers;
-  int is_apart; /* its latest step was its own */
+  int is_apart;     /* its latest step was its own */
+  int has_to_apply; /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
+  int is_apart;      /* its latest step was its own */
+  uint64_t ahead_us; /* since when it is far ahead of the others; HV_EPOCH_NONE: it is not */
+  int goes_back;     /* the state that it loads is of an epoch before its own */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;

@@ -54,6 +54,10 @@ void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
 
 /* ---- the end ---- */
 
+void epoch_end_takes_sums(hv_epoch *self) {
+  self->end.samples = self->traits.sums ? hv_epoch_ledger_taken(self->ledger) : self->ledger->sums;
+}
+
 void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   if (self->state != HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_ENDING);
@@ -67,10 +71,12 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   r->begun_us = r->sought_us = e->now_us;
   if (r->alone)
     epoch_cancel(self);
-  r->samples = self->ledger->sums;
-  if (self->traits.sums)
-    r->samples = hv_epoch_ledger_taken(self->ledger);
+  epoch_end_takes_sums(self);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
+}
+
+int epoch_end_prepares(const hv_epoch *self) {
+  return self->state == HV_EPOCH_ENDING && self->end.acting[HV_EPOCH_NOW] && self->end.action[HV_EPOCH_NOW] == HV_EPOCH_PREPARE;
 }
 
 static void counts(hv_epoch *self, const epoch_event *e) {
@@ -221,8 +227,13 @@ int epoch_takes(hv_epoch *self) {
 
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  if (lane == HV_EPOCH_LATE && self->late == HV_EPOCH_LATE_VOID)
+  if (lane == HV_EPOCH_LATE && self->late == HV_EPOCH_LATE_VOID) {
+    if (action == HV_EPOCH_STEP) { /* which was under way */
+      has_stepped(self, &e->step, e->now_us);
+      self->has_to_apply = self->traits.copies;
+    }
     return;
+  }
   if (action == HV_EPOCH_APPLY && lane == HV_EPOCH_NOW && self->late == HV_EPOCH_LATE_TO_TAKE) {
     int only_takes = self->only_takes;
     self->only_takes = 0;
@@ -264,20 +275,28 @@ void epoch_end_goes_on(hv_epoch *self, const epoch_event *e) {
 
 /* ---- rounds ---- */
 
-void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane) {
+void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int ends = lane == HV_EPOCH_LATE || self->state == HV_EPOCH_ENDING || self->late == HV_EPOCH_LATE_TO_TAKE;
-  if (!ends)
+  int takes = self->late == HV_EPOCH_LATE_TO_TAKE, has_sums = lane == HV_EPOCH_NOW && self->state == HV_EPOCH_ENDING && !takes;
+  if (lane == HV_EPOCH_NOW && self->state != HV_EPOCH_ENDING && !takes)
     return;
   epoch_cancel(self);
   hv_epoch_ledger_broken(self->ledger);
   if (!r->stepped)
     self->told = r->epoch;
-  self->late = HV_EPOCH_LATE_IDLE;
+  else if (self->told == r->epoch) {
+    counts(self, e);
+    epoch_reached(self);
+  }
+  /* a step has to reach the model */
+  self->late = r->stepped && self->traits.copies ? HV_EPOCH_LATE_TO_TAKE : HV_EPOCH_LATE_IDLE;
+  r->state_averaged &= !has_sums; /* DROP forgets the average */
   self->goes_on = self->only_takes = 0;
   if (self->state == HV_EPOCH_ENDING)
     epoch_moves(self, HV_EPOCH_GATHERING);
   epoch_wake(self, 0);
+  if (has_sums) /* the program may have them still */
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_DROP, 0);
 }
 
 static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
@@ -503,6 +522,10 @@ void epoch_voids(hv_epoch *self) {
       if (lane == HV_EPOCH_NOW)
         self->end.rounding[lane] = 0;
     }
+  if (self->late != HV_EPOCH_LATE_IDLE && self->end.stepped && self->traits.copies) {
+    self->has_to_apply = 1;
+    self->end.state_averaged = 0; /* DROP forgets the average */
+  }
   self->late = self->late == HV_EPOCH_LATE_WORKS ? HV_EPOCH_LATE_VOID : HV_EPOCH_LATE_IDLE;
 }
 

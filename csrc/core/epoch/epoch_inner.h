@@ -1,7 +1,7 @@
 /* Private to core/epoch: what the files of the machine share.
  *
- * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_offer.c: the
- * state for joiners. epoch_follower.h: a peer without a replica, which has no end of its own.
+ * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_ahead.c: ahead
+ * of the others. epoch_offer.c: the state for joiners. epoch_follower.h: a peer without a replica, which has no end of its own.
  */
 #ifndef HV_CORE_EPOCH_INNER_H
 #define HV_CORE_EPOCH_INNER_H
@@ -33,6 +33,8 @@ uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us);
 
 /* epoch_end.c */
 void epoch_begins_end(hv_epoch *self, const epoch_event *e);
+int epoch_end_prepares(const hv_epoch *self); /* 1: PREPARE is not answered yet, so the sums are still the program's (rule 2) */
+void epoch_end_takes_sums(hv_epoch *self);    /* all that are there */
 void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
@@ -44,11 +46,14 @@ void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
 void epoch_stays(hv_epoch *self, hv_epoch_notice notice); /* nobody made this step: the epoch goes on (rule 7) */
 int epoch_takes(hv_epoch *self);                          /* 1: the outcome of the late lane is being taken over */
 void epoch_voids(hv_epoch *self);
-void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane); /* its samples are lost, and the epoch has not ended here */
+/* Its samples are lost, and without a step the epoch has not ended here. */
+void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e);
 void epoch_void_ends(hv_epoch *self);
 
 /* epoch_come.c */
 int epoch_lacks_state(const hv_epoch *self, uint64_t epoch); /* to be in that epoch */
+/* Looks for a state of this epoch or a later one, unless it has just looked. */
+void epoch_begins_look(hv_epoch *self, uint64_t least, uint64_t now_us);
 /* The others are two epochs ahead, and have a state that is so many ahead. */
 int epoch_is_passed(hv_epoch *self, const epoch_event *e, uint64_t ahead);
 int epoch_must_come(hv_epoch *self, const epoch_event *e);
@@ -61,6 +66,10 @@ void epoch_rests(hv_epoch *self, const epoch_event *e); /* a batch while it rest
 void epoch_waits_for_batch(hv_epoch *self);             /* in LOOKING: the next one asks for the swarm again */
 uint64_t epoch_come_due_us(const hv_epoch *self);
 void epoch_looks(hv_epoch *self, const epoch_event *e); /* in LOOKING */
+
+/* epoch_ahead.c */
+/* True if this peer is so far ahead of the others that it must come back to them. */
+int epoch_is_ahead(hv_epoch *self, const epoch_event *e);
 
 /* epoch_offer.c */
 uint64_t epoch_offers_every(const hv_epoch *self); /* epochs from one offer to the next */

@@ -6,8 +6,8 @@
 /* ---- names ---- */
 
 const char *hv_epoch_event_name(hv_epoch_event_kind kind) {
-  static const char *const names[] = {"TIME",  "BATCH", "OVERFLOW", "DONE",   "BROKE",  "PAUSE",  "RESTORED",
-                                      "ASKED", "ROUND", "OFFERED",  "LOOKED", "LOADED", "WANTED", "LEAVE"};
+  static const char *const names[] = {"TIME",  "BATCH",   "OVERFLOW", "DONE",   "BROKE",  "PAUSE", "RESTORED", "ASKED",
+                                      "ROUND", "OFFERED", "LOOKED",   "LOADED", "WANTED", "LEAVE", "BEHIND",   "SUMMED"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_EVENTS, "each event has its name");
   return (unsigned)kind < HV_EPOCH_EVENTS ? names[kind] : "?";
 }
@@ -99,6 +99,7 @@ static const hv_field of_config[] = {WHOLE(hv_epoch_config, options.use_local_up
                                      SIGNED(hv_epoch_config, reachable),
                                      BYTES(hv_epoch_config, me),
                                      SIGNED(hv_epoch_config, differs),
+                                     REAL(hv_epoch_config, alpha),
                                      WHOLE(hv_epoch_config, epoch)};
 static const hv_field of_figures[] = {WHOLE(hv_progress_figures, epoch),     REAL(hv_progress_figures, samples),
                                       REAL(hv_progress_figures, speed),      WHOLE(hv_progress_figures, n_peers),

@@ -56,16 +56,21 @@ hv_status hv_report_unpack(hv_span bytes, hv_report *out) {
   return HV_OK;
 }
 
+void hv_meter_took(hv_meter *meter, uint64_t samples, uint64_t took_us) {
+  if (!samples || !took_us)
+    return;
+  double took = (double)took_us * 1e-6, spent = took / (double)samples;
+  double most = meter->weight > 0 ? STANDSTILL * meter->spent / meter->weight : spent;
+  if (spent > most && took > STANDSTILL_LEAST_S) /* it did other things: that is no slow batch */
+    spent = most * (double)samples > STANDSTILL_LEAST_S ? most : STANDSTILL_LEAST_S / (double)samples;
+  meter->spent += meter->alpha * (spent - meter->spent);
+  meter->weight += meter->alpha * (1 - meter->weight);
+}
+
 void hv_meter_done(hv_meter *meter, uint64_t samples, uint64_t now_us) {
   uint64_t now = meter->paused_us ? meter->paused_us : now_us;
-  if (samples && meter->since_us && now > meter->since_us) {
-    double took = (double)(now - meter->since_us) * 1e-6, spent = took / (double)samples;
-    double most = meter->weight > 0 ? STANDSTILL * meter->spent / meter->weight : spent;
-    if (spent > most && took > STANDSTILL_LEAST_S) /* it did other things: that is no slow batch */
-      spent = most * (double)samples > STANDSTILL_LEAST_S ? most : STANDSTILL_LEAST_S / (double)samples;
-    meter->spent += meter->alpha * (spent - meter->spent);
-    meter->weight += meter->alpha * (1 - meter->weight);
-  }
+  if (meter->since_us && now > meter->since_us)
+    hv_meter_took(meter, samples, now - meter->since_us);
   meter->since_us = now;
 }
 

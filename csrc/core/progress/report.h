@@ -31,17 +31,21 @@ void hv_report_pack(const hv_report *report, uint8_t out[HV_REPORT_BYTES]);
 /* Reads a report. HV_MALFORMED: the size is wrong, or a number is beyond its limit. */
 hv_status hv_report_unpack(hv_span bytes, hv_report *out);
 
+#define HV_METER_ALPHA 0.1
+
 /* A smoothed speed: an exponential moving average of the seconds for each sample, without the bias of its empty start. The time of
  * a slow batch counts for at most 16 times that of a batch at the mean speed. That limit is never below one second. So the average
  * soon forgets a pause of the program, and follows a contributor that became slower within some batches. */
 typedef struct hv_meter {
-  double alpha;       /* weight of the newest value, 0 to 1 */
+  double alpha;       /* weight of the newest value, 0 to 1; usually HV_METER_ALPHA */
   double spent;       /* smoothed seconds for each sample, before the correction by weight */
   double weight;      /* sum of the weights so far, 0 to 1 */
   uint64_t since_us;  /* the end of the last batch; 0: none */
   uint64_t paused_us; /* when the pause began; 0: there is none */
 } hv_meter;
 
+/* Counts samples that took so long; of 0 samples, or no time, nothing. */
+void hv_meter_took(hv_meter *meter, uint64_t samples, uint64_t took_us);
 /* Counts samples done since the last call; 0 samples only set the clock. */
 void hv_meter_done(hv_meter *meter, uint64_t samples, uint64_t now_us);
 /* Begins (`on`) or ends a pause, whose time does not count. */

@@ -61,7 +61,7 @@ static void take_own(void *arg, hv_progress_own *out) {
   hv_hive_progress *p = arg;
   pthread_mutex_lock(&p->lock);
   *out = p->own;
-  out->paused = p->meter.paused_us != 0;
+  out->paused |= p->meter.paused_us != 0;
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -175,7 +175,7 @@ hv_status hv_hive_progress_open(hv_hive *hive, const hv_hive_progress_config *co
                              .fast = config->fast};
   hv_status status = hv_progress_check(&terms, err);
   size_t size = strlen(config->prefix);
-  double alpha = config->ema_alpha == 0 ? 0.1 : config->ema_alpha;
+  double alpha = config->ema_alpha == 0 ? HV_METER_ALPHA : config->ema_alpha;
   if (status != HV_OK)
     return status;
   if (size == 0 || size > HV_PROGRESS_PREFIX_MAX)
@@ -271,6 +271,7 @@ hv_status hv_hive_progress_report(hv_hive_progress *p, uint64_t epoch, uint64_t 
   own->step = more ? more : own->step;
   own->any = 1;
   own->comes = 0;
+  own->paused = 0;
   own->epoch = epoch;
   own->samples = samples;
   own->speed = hv_meter_speed(&p->meter);
@@ -289,13 +290,29 @@ void hv_hive_progress_pause(hv_hive_progress *p, int on) {
   pthread_mutex_unlock(&p->lock);
 }
 
-hv_status hv_hive_progress_withdraw(hv_hive_progress *p, uint64_t comes) {
+hv_status hv_hive_progress_put(hv_hive_progress *p, const hv_progress_own *own) {
   if (hv_hive_usable(p->hive) != HV_OK)
     return HV_FORKED;
   pthread_mutex_lock(&p->lock);
-  int moved = p->own.any || p->own.comes != comes;
+  int moved = own->any != p->own.any || own->comes != p->own.comes || (own->any && own->epoch != p->own.epoch);
+  p->own = *own;
+  hv_status status = p->status;
+  int post = moved && wants_wake(p, 0);
+  pthread_mutex_unlock(&p->lock);
+  return post ? post_wake(p) : status;
+}
+
+double hv_hive_progress_alpha(const hv_hive_progress *p) {
+  return p->meter.alpha;
+}
+
+hv_status hv_hive_progress_withdraw(hv_hive_progress *p) {
+  if (hv_hive_usable(p->hive) != HV_OK)
+    return HV_FORKED;
+  pthread_mutex_lock(&p->lock);
+  int moved = p->own.any || p->own.comes;
   p->own.any = 0;
-  p->own.comes = comes;
+  p->own.comes = 0;
   hv_status status = p->status;
   int post = moved && wants_wake(p, 0);
   pthread_mutex_unlock(&p->lock);

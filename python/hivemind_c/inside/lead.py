@@ -75,7 +75,7 @@ class LeadOptimizer(Optimizer):
         asks = self._take_reports(kind)
         if whole:
             self._taken = None
-        self.ledger.samples.counted(self._with_others(0))
+        self.driver.summed(self._with_others(0))
         self._conclude(asks)
 
     def step_without_batch(self) -> None:
@@ -104,8 +104,7 @@ class LeadOptimizer(Optimizer):
         others = reports[1:]
         self._count_others(sum(report["pending"] for report in others), sum(report["lost"] for report in others))
         if self._must_drop:
-            self.ledger.samples.counted(self._with_others(0))
-            self.ledger.notes.lose(*self.ledger.samples.replaced())
+            self.driver.summed(0, behind=self._with_others(0))
             self._drop_others()
         for report in others:
             for loss in report["losses"]:
@@ -113,11 +112,12 @@ class LeadOptimizer(Optimizer):
         return functools.reduce(operator.or_, (report["asks"] for report in others), 0)
 
     def _count_others(self, pending: int, lost: int) -> None:
-        samples, came = self.ledger.samples, pending - self._pending
+        came = pending - self._pending
         self._pending = pending
         fell = min(max(-came, 0), lost)  # sums that lay in .grad with an overflow
         self._came += max(came, 0)
-        self.ledger.notes.lose(*samples.overflow(lost - fell, fell))
+        if lost:
+            self.driver.overflow(lost - fell, fell)
 
     def _conclude(self, asks: int) -> None:
         now = self._state_now()

@@ -95,11 +95,9 @@ class Driver:
         Args:
             samples: Samples in the batch. 0: there is none.
         """
-        self._hear_hubs()
-        if self._offering is not None and self._offering[1].done():
-            self._has_offered(*self._offering)
-        self.machine.batch(samples)
-        self._drive()
+        self._come_by()
+        if not self.machine.batch(samples):
+            self._drive()
 
     def behind(self, samples: int) -> None:
         """A batch counts for nothing, because a state was loaded since; the others may be about to average.
@@ -107,8 +105,25 @@ class Driver:
         Args:
             samples: Samples in the batch.
         """
+        self._come_by()
         self.machine.behind(samples)
-        self.batch(0)
+        self._drive()
+
+    def _come_by(self) -> None:
+        self._hear_hubs()
+        if self._offering is not None and self._offering[1].done():
+            self._has_offered(*self._offering)
+
+    def summed(self, samples: int, behind: int = 0) -> None:
+        """Samples of other processes of this peer, or of a checkpoint, are in the sums. It is called between two batches.
+
+        Args:
+            samples: Their number.
+            behind: Further ones, made with the model before a state was loaded, which count nowhere.
+        """
+        if samples or behind:
+            self.machine.summed(samples, behind)
+            self._drive()
 
     def overflow(self, samples: int, summed: int) -> None:
         """A batch's gradient overflowed.
@@ -175,7 +190,7 @@ class Driver:
         """Carries out what is to be done before the training thread goes on."""
         machine = self.machine
         if machine.is_free and not machine.has_now:
-            return  # a batch that only counts
+            return
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
             while (order := self._next(clock)) is not None:
@@ -211,10 +226,9 @@ class Driver:
         try:
             self.hands.act(order, lane)
         except BaseException:
-            ends = lane == NOW and self.machine.state == "ENDING" and order.what != "APPLY"
             self.machine.broke(lane, order.number)
-            if ends:  # its samples are lost
-                self._optimizer.drop_sums()
+            while self.machine.drops and lane == NOW:
+                self._carry_out(Order(*self.machine.next(NOW)), NOW)
             while lane and (left := self.machine.next(LATE)) is not None:
                 self._carry_out(Order(*left), LATE)  # what was lost, and groups that are of no use
             raise
@@ -430,6 +444,7 @@ class Driver:
                 loaded = self._state.fetch_state(self._load_timeout, order.epoch)
         finally:
             self.hands.loaded, self.hands.load_s = loaded, clock.now() - begun
+            optimizer.ledger.load_progress.end()
             if loaded is None:
                 self.machine.loaded(None)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Optional
+from typing import Callable, Optional
 
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.progress_tracker import Figures
@@ -43,15 +43,16 @@ class Forecast:
         self._slow_since: Optional[float] = None
         self._warned = False
 
-    def update(self, progress: Figures) -> None:
-        """Logs the progress now and then. It takes microseconds.
+    def update(self, figures: Callable[[], Figures]) -> None:
+        """Logs the progress now and then.
 
         Args:
-            progress: The progress of the swarm.
+            figures: Returns the progress of the swarm. It is called only for a line that is due.
         """
         now = get_dht_time()
         if now < self._next_line:
             return
+        progress = figures()
         optimizer, eta = self._optimizer, max(0.0, progress.eta)
         self._next_line = now + min(max(eta / 2, LEAST_S), MOST_S)
         optimizer.say(

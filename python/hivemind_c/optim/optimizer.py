@@ -53,7 +53,7 @@ class Optimizer(TorchInterface, MetricReports):
         averaging_timeout: Longest time in seconds for the averages of a swarm epoch, the search for a group included.
         allreduce_timeout: Longest time in seconds for a round. None: what the search leaves of averaging_timeout.
         next_chunk_timeout: Seconds that a member may stall a round. None: matchmaking_time, 5 or more.
-        load_state_timeout: Longest time in seconds to download the state of the swarm.
+        load_state_timeout: Longest time in seconds in which nothing of the swarm's state arrives, while it is loaded.
         reuse_grad_buffers: Add gradients up in .grad, so call no zero_grad(). It saves the memory of one gradient.
         offload_optimizer: Keep the optimizer in main memory, in float32. None: with params, and without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
@@ -82,6 +82,7 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: A function called with the EpochRecord of each swarm epoch, in the thread that trains.
         config_mismatch: "error": refuse to train if all other peers that train have another setup. "warn": only warn.
         when_alone: "train": end swarm epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
+        upload_mbit: Most megabits per second that this peer sends in bulk, all its runs together. None: as its DHT.
         log_memory: Most bytes of averages kept for peers that miss swarm epochs. None: the model's bytes. 0: none.
     """
 
@@ -129,34 +130,34 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: Optional[OnEpoch] = None,
         config_mismatch: str = "error",
         when_alone: str = "train",
+        upload_mbit: Optional[float] = None,
         log_memory: Optional[int] = None,
     ):
         outer_optimizer, use_local_updates = chosen(local_steps, outer_optimizer, use_local_updates)
-        self.dht, self.run_id = dht, options.run_name(run_id)
+        self.dht, self.run_id = options.limited(dht, upload_mbit), options.run_name(run_id)
+        self.on_epoch = options.on_epoch(on_epoch)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.step_size(batch_size_per_step)
         self._set_times(matchmaking_time, averaging_timeout, load_state_timeout)
-        options.choice(when_alone, "when_alone", CHOICES)
-        log_memory = step_log.log_memory(log_memory)
+        when_alone, log_memory = options.choice(when_alone, "when_alone", CHOICES), step_log.log_memory(log_memory)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
         steps_at_once = use_local_updates and not delay_optimizer_step
-        offload_optimizer = options.offloads(offload_optimizer, optimizer, params, steps_at_once)
+        works_on_copy = options.offloads(offload_optimizer, optimizer, params, steps_at_once)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
             delay_optimizer_step=bool(delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step),
             delay_state_averaging=bool(delay_state_averaging) and outer_optimizer is None,
-            offload_optimizer=bool(offload_optimizer),
+            offload_optimizer=works_on_copy,
             auxiliary=self.auxiliary,
             average_state_every=average_state_every,
             outer=outer_optimizer is not None,
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
-        self.max_grad_norm, self.on_epoch = options.norm(max_grad_norm), options.on_epoch(on_epoch)
-        self.averaged_grad_hook = averaged_grad_hook
-        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
+        self.max_grad_norm, self.averaged_grad_hook = options.norm(max_grad_norm), averaged_grad_hook
         self.shutdown_timeout = limit(shutdown_timeout, "shutdown_timeout") or 0.0
+        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self._set_verbose(verbose)
         _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
         self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))
@@ -250,11 +251,14 @@ class Optimizer(TorchInterface, MetricReports):
 
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         adopted = self.driver.hands.adopted
-        self.find_swarm()
+        counts_batches = self.driver.machine.counts_batches
+        if not counts_batches:
+            self.find_swarm()
+            counts_batches = self.driver.machine.counts_batches
         if self.driver.hands.adopted != adopted:  # the gradient is of another model
             self._look_at_lost_batch(grad_scaler)
             self.driver.behind(self._with_others(batch_size))
-        elif self.driver.machine.counts_batches:
+        elif counts_batches:
             counts = self.auxiliary or self._takes_batch(batch_size, grad_scaler)
             if not counts:
                 self.driver.overflow(batch_size, self._own_sums() if self.reuse_grad_buffers else 0)
@@ -262,7 +266,7 @@ class Optimizer(TorchInterface, MetricReports):
         else:
             self._look_at_lost_batch(grad_scaler)
             self.driver.batch(self._with_others(batch_size))
-        self._forecast.update(self.tracker.figures())
+        self._forecast.update(self.tracker.figures)
 
     def _own_sums(self) -> int:
         """Samples of this process in the sums."""
@@ -367,7 +371,7 @@ class Optimizer(TorchInterface, MetricReports):
 
         Args:
             wait: Must be True, because nothing may train while parameters change.
-            timeout: Longest time in seconds to download it. None: load_state_timeout.
+            timeout: Longest time in seconds in which nothing of it arrives. None: load_state_timeout.
             epoch_least: Oldest epoch whose state is accepted. None: that of the swarm.
         """
         self.state_averager.check_load(wait)

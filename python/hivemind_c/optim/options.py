@@ -33,6 +33,13 @@ def step_size(value: Any) -> Optional[int]:
     return None if value is None else positive_int(value, "batch_size_per_step")
 
 
+def limited(dht: Any, upload_mbit: Optional[float]) -> Any:
+    """The DHT, whose node sends no more than that in bulk. None: as much as before."""
+    if upload_mbit is not None:
+        dht.limit_upload(upload_mbit)
+    return dht
+
+
 def seconds(value: Any, name: str, default: Optional[float] = None) -> float:
     """value, or for None the default if there is one."""
     if value is None and default is not None:

@@ -129,7 +129,7 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
                 self.grad_averager.load_state_dict(kept)
         self._local_samples = 0
         if self.schedule.outer:
-            self.ledger.samples.counted(int(state_dict.get("hivemind_c", {}).get("samples", 0)))
+            self.driver.summed(int(state_dict.get("hivemind_c", {}).get("samples", 0)))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients of the model. Samples that were counted stay counted.

@@ -204,6 +204,41 @@ def test_the_first_batch_tells_nothing_of_a_peers_speed(optimizer):
         assert 0 < one.local_progress.samples_per_second < 32 / 0.1
 
 
+class Counted:
+    """Counts how often an object is asked for anything."""
+
+    def __init__(self, core):
+        self.core, self.asked = core, []
+
+    def __getattr__(self, name):
+        self.asked.append(name)
+        return getattr(self.core, name)
+
+
+# Each is a crossing between Python and C; the swarm's figures are read for the log alone, now and then.
+def test_counted_batch_asks_the_machine_twice(optimizer):
+    model = network()
+    one = optimizer(model, target_batch_size=10**6)
+    train(model, one, steps=2)
+    one.driver.machine, one.tracker._progress = Counted(one.driver.machine), Counted(one.tracker.core)
+    train(model, one, steps=1)
+    assert one.driver.machine.asked == ["counts_batches", "batch"] and not one.tracker._progress.asked
+    one.driver.machine, one.tracker._progress = one.driver.machine.core, one.tracker._progress.core
+
+
+# The machine measures it: from where the program could train on to its next batch.
+def test_time_of_a_step_is_not_in_the_speed(optimizer):
+    model = network()
+    before = set(Path(os.environ[VARIABLE]).glob(f"*{EVENTS}"))
+    one = optimizer(model, performance_ema_alpha=0.5)
+    (record,) = set(Path(os.environ[VARIABLE]).glob(f"*{EVENTS}")) - before
+    real = one.opt.step
+    one.opt.step = lambda *_: (time.sleep(1), real())
+    train(model, one, steps=3)
+    assert one.local_progress.samples_per_second > 2 * 32 / 1
+    assert "alpha=0x3fe" in record.read_text() and "took_us=" in record.read_text()
+
+
 def test_the_model_changes_only_at_the_end_of_an_epoch(optimizer):
     model = network()
     swarm = optimizer(model, batch_size_per_step=8)
@@ -618,6 +653,24 @@ def test_defect_10_delayed_error_is_raised_by_the_next_call(optimizer):
     swarm.zero_grad()
     train(model, swarm, steps=1)
     assert swarm.local_epoch == 3 and not torch.equal(flat(model), before)
+
+
+# The optimizer had stepped when the scheduler failed: the model got that step with the next epoch's only.
+def test_step_before_an_error_reaches_the_model(optimizer):
+    model = network()
+    swarm = optimizer(model, offload_optimizer=True, scheduler="cosine")
+    scheduler = swarm.state_averager.scheduler
+    real, scheduler.step = scheduler.step, lambda *_: [].pop()
+    backward(model, 0, 32)
+    with pytest.raises(IndexError):
+        swarm.step()
+    scheduler.step = real
+    assert swarm.local_epoch == 1, "an epoch with a step has happened"
+    assert not swarm.local_samples
+    swarm.zero_grad()
+    backward(model, 1, 8)
+    swarm.step(batch_size=8)
+    assert torch.equal(flat(model), flat(plain("sgd", epochs=1))) and swarm.local_samples == 8
 
 
 @pytest.mark.parametrize("delay", [dict(delay_optimizer_step=True), dict(delay_grad_averaging=True), dict(use_local_updates=True, delay_optimizer_step=True)])

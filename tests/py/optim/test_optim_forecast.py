@@ -46,7 +46,7 @@ def test_target_out_of_reach_is_logged_once(monkeypatch, caplog):
     swarm = Swarm(monkeypatch, target=1_000_000, speed=10.0)
     one = Forecast(swarm)
     for _ in range(300):
-        one.update(swarm.figures())
+        one.update(swarm.figures)
         if swarm.now < 1000 + forecast.SURE_AFTER_S:
             assert not caplog.messages
         swarm.now += 1
@@ -67,7 +67,7 @@ def test_a_slow_beginning_alone_is_no_reason(monkeypatch, caplog):
     one = Forecast(swarm)
     for second in range(300):
         swarm.speed = 10.0 if second % 50 < 40 else 1000.0
-        one.update(swarm.figures())
+        one.update(swarm.figures)
         swarm.now += 1
     assert not caplog.messages
 
@@ -78,6 +78,6 @@ def test_progress_is_logged_more_often_near_the_end(monkeypatch, speed, lines):
     swarm = Swarm(monkeypatch, target=1000, speed=speed)
     one = Forecast(swarm)
     for _ in range(800):
-        one.update(swarm.figures())
+        one.update(swarm.figures)
         swarm.now += 0.125  # of a second
     assert lines - 1 <= len(swarm.said) <= lines + 1

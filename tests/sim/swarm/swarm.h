@@ -149,6 +149,8 @@ void swarm_run_play(swarm_run *run);
 void swarm_run_pair_play(swarm_run *run);
 void swarm_run_hasty_play(swarm_run *run);
 void swarm_home_play(swarm_run *run);
+void swarm_run_posted_play(swarm_run *run);
+void swarm_run_upset_play(swarm_run *run);
 void swarm_run_local_play(swarm_run *run);
 void swarm_run_anchor_play(swarm_run *run);
 void swarm_run_odd_play(swarm_run *run);

@@ -28,6 +28,7 @@ typedef enum play {
   PLAIN,
   LOCAL,  /* each batch is a step */
   ANCHOR, /* the same, and an outer optimizer steps an anchor */
+  POSTED, /* no training thread waits for its machine before it begins its next batch */
   ODD,    /* gradients that are not finite, and states of which only averages are offered */
   LONE    /* the same, and who is alone waits */
 } play;
@@ -289,6 +290,7 @@ static void plays(swarm_run *run, play which) {
   draws(&r);
   if (which == ODD || which == LONE)
     draws_odd(&r, which == LONE);
+  r.program.posts = which == POSTED;
   if (which == LOCAL)
     r.program.options = (hv_epoch_options){.use_local_updates = 1,
                                            .delay_state_averaging = r.program.options.delay_state_averaging,
@@ -327,6 +329,8 @@ static void plays(swarm_run *run, play which) {
   swarm_figure(run, "alike", (double)r.n_alike);
   if (which == ANCHOR)
     swarm_figure(run, "anchors", (double)r.n_anchors);
+  for (size_t i = 0; which == POSTED && i < r.n; i++)
+    swarm_figure(run, "posted", (double)r.seats[i].program.posted);
   swarm_figure(run, "skipped", (double)r.skipped);
   swarm_figure(run, "false_states", (double)r.n_false);
   swarm_figure(run, "loads_s", (double)r.loads_us * 1e-6);
@@ -340,6 +344,10 @@ static void plays(swarm_run *run, play which) {
 
 void swarm_run_play(swarm_run *run) {
   plays(run, PLAIN);
+}
+
+void swarm_run_posted_play(swarm_run *run) {
+  plays(run, POSTED);
 }
 
 void swarm_run_local_play(swarm_run *run) {
