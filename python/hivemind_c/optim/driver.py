@@ -23,7 +23,6 @@ from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.notices import Notices
 from hivemind_c.optim.order import GRADIENTS, STATE, Order
 from hivemind_c.optim.reporter import Reporter
-from hivemind_c.optim.step_log import StepLog
 
 logger = logging.getLogger("hivemind_c.optim")
 NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
@@ -60,8 +59,7 @@ class Driver:
             epoch=self._state.local_epoch,
             record=events_path(dht.peer_id),
         )
-        self.log = StepLog(optimizer, log_memory)  #: the averages that it keeps
-        self.hands = Hands(optimizer, self.machine, self.log)
+        self.hands = Hands(optimizer, self.machine, log_memory)
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
@@ -115,7 +113,7 @@ class Driver:
             self._has_offered(*self._offering)
 
     def summed(self, samples: int, behind: int = 0) -> None:
-        """Samples of other processes of this peer, or of a checkpoint, are in the sums. It is called between two batches.
+        """Samples of other processes of this peer, or of a checkpoint, are in the sums. Called between two batches.
 
         Args:
             samples: Their number.
@@ -360,7 +358,6 @@ class Driver:
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
         self.machine.round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
-        self.log.follow()
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )

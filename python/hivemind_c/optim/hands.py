@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import _hivemind_c
 import torch
@@ -26,11 +26,12 @@ class Hands:
     Args:
         optimizer: The Optimizer.
         machine: The machine that gives the orders.
-        log: The log of the Optimizer.
+        log_memory: Most bytes of averages that are kept for peers that were absent. None: those of the model.
     """
 
-    def __init__(self, optimizer: EpochWork, machine: _hivemind_c.Epoch, log: StepLog):
-        self._optimizer, self._machine, self._log = optimizer, machine, log
+    def __init__(self, optimizer: EpochWork, machine: _hivemind_c.Epoch, log_memory: Optional[int] = None):
+        self._optimizer, self._machine = optimizer, machine
+        self.log = StepLog(optimizer, log_memory)  #: the averages that it keeps
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         self.end = EpochEnd(0, True, 0, 0, optimizer.ledger.notes, optimizer.ledger.clock, None)  #: the latest
         self.snapshot: Any = None  #: a copy of the state for joiners
@@ -63,7 +64,7 @@ class Hands:
         facts = answer if isinstance(answer, dict) else {}
         ok = answer if isinstance(answer, int) else 1
         self._machine.done(lane, order.number, ok, **facts)
-        self._log.follow()
+        self.log.follow()
 
     def settle_local_step(self, wait: bool = True) -> None:
         """Takes a step of a batch over, which runs in the background with delay_optimizer_step.
@@ -165,7 +166,7 @@ class Hands:
             frozen = [i for i, takes in enumerate(end.takes) if not takes]
             stamps = stamp if isinstance(stamp, tuple) else (stamp,)
             facts.update(stamps=stamps, frozen=frozen)
-            self._log.add(end.epoch, stamps)
+            self.log.add(end.epoch, stamps)
         return facts
 
     def _schedule(self, order: Order) -> None:
