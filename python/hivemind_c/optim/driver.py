@@ -115,7 +115,7 @@ class Driver:
             self._has_offered(*self._offering)
 
     def summed(self, samples: int, behind: int = 0) -> None:
-        """Samples of other processes of this peer, or of a checkpoint, are in the sums. It is called between two batches.
+        """Samples of other processes of this peer, or of a checkpoint, are in the sums. Called between two batches.
 
         Args:
             samples: Their number.
@@ -227,10 +227,8 @@ class Driver:
             self.hands.act(order, lane)
         except BaseException:
             self.machine.broke(lane, order.number)
-            while self.machine.drops and lane == NOW:
-                self._carry_out(Order(*self.machine.next(NOW)), NOW)
-            while lane and (left := self.machine.next(LATE)) is not None:
-                self._carry_out(Order(*left), LATE)  # what was lost, and groups that are of no use
+            while self.machine.has_late if lane else self.machine.drops:
+                self._carry_out(Order(*self.machine.next(lane)), lane)  # lost samples, groups and sums of no use
             raise
 
     # ---- groups and rounds ----
