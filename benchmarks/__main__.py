@@ -1,4 +1,4 @@
-"""python -m benchmarks --list | ROW [--json] [--rounds N] [--against WHEEL] | peers"""
+"""python -m benchmarks --list | ROW [--json] [--rounds N] [--against WHEEL] [--quick] [--keep FILE] | peers"""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import functools
 import importlib
 import pkgutil
 import sys
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from benchmarks import package, peers, rows
 from benchmarks.ending import leaving_nothing
 from benchmarks.frame import BenchmarkError, Run, as_json, as_table
+from benchmarks.kept import Kept
 
 
 def all_rows() -> Dict[str, Any]:
@@ -38,6 +40,8 @@ def main(arguments: Optional[List[str]] = None, known: Optional[Dict[str, Any]] 
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     parser.add_argument("--rounds", type=int, metavar="N", help="how often each side is measured")
     parser.add_argument("--against", metavar="WHEEL", help="set this tree against a wheel of hivemind_c, in place of plain PyTorch and hivemind")
+    parser.add_argument("--quick", action="store_true", help="the short form of a row that has one, to see that it works: its figures say nothing")
+    parser.add_argument("--keep", metavar="FILE", help="write each turn into FILE, and measure none that is there: an interrupted run continues")
     options = parser.parse_args(arguments)
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds: give 1 or more")
@@ -57,7 +61,8 @@ def main(arguments: Optional[List[str]] = None, known: Optional[Dict[str, Any]] 
         row = known[options.row]
         with leaving_nothing(), contextlib.ExitStack() as stack:
             within = None if options.against is None else functools.partial(package.using, stack.enter_context(package.unpacked(options.against)))
-            run = Run(options.row, options.rounds or row.ROUNDS, say, within)
+            kept = None if options.keep is None else Kept(Path(options.keep))
+            run = Run(options.row, options.rounds or (1 if options.quick else row.ROUNDS), say, within, kept, options.quick)
             row.measure(run)
     except BenchmarkError as error:
         say(f"benchmarks: {error}")

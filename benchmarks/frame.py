@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence
 
+from benchmarks.kept import Kept
 from benchmarks.stats import NOTHING, Spread, paired_ratios, spread, turns
 
 OTHERS = "plain", "hivemind"  #: contestants so named do not import hivemind_c
@@ -39,6 +40,8 @@ class Run:
     """One run of one row: collects ratios and figures.
 
     within: enters the build of hivemind_c that each contestant is set against, in place of plain PyTorch and hivemind. None: none.
+    kept: samples of earlier runs, which are not measured again. None: there are none.
+    is_quick: a row with a short form takes it, to see that it works; its figures say nothing.
     """
 
     def __init__(
@@ -47,8 +50,12 @@ class Run:
         rounds: int,
         say: Callable[[str], None] = lambda text: None,
         within: Optional[Callable[[], ContextManager[None]]] = None,
+        kept: Optional[Kept] = None,
+        is_quick: bool = False,
     ):
         self.name, self.rounds, self.say, self.within = name, rounds, say, within
+        self.kept, self.is_quick = kept, is_quick
+        self.round = 0  #: number of the round that is measured, for seeds
         self.ratios: Dict[str, Spread] = {}
         self.figures: Dict[str, Spread] = {}
         self.figure("load_before", [os.getloadavg()[0]])
@@ -66,7 +73,13 @@ class Run:
             contestants[name]()
         for number, name in turns(list(contestants), rounds):
             self.say(f"{self.name}: round {number + 1} of {rounds}, {name}")
-            samples[name].append(contestants[name]())
+            self.round = number
+            sample = None if self.kept is None else self.kept.sample(self.name, name, number)
+            if sample is None:
+                sample = contestants[name]()
+                if self.kept is not None:
+                    self.kept.keep(self.name, name, number, sample)
+            samples[name].append(sample)
         return samples
 
     def _against(

@@ -9,9 +9,10 @@ import argparse
 import math
 import pathlib
 import re
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/howto/choose-settings.md"
+MODES_PAGE = PAGE.with_name("which-mode.md")
 SIZES = {"0.1 billion": 1e8, "1 billion": 1e9, "7 billion": 7e9}
 LINES = (20, 100, 1000)  #: Mbit/s
 FLOAT32 = 4.0
@@ -36,6 +37,8 @@ MODES = [
     Mode("delayed", "`delay_grad_averaging=True`, `reuse_grad_buffers=True`", 8, 8 + MOMENTS),
     Mode("local updates", "`use_local_updates=True`", 8 + MOMENTS, 4, FLOAT32),
     Mode("local updates, delayed", "`use_local_updates=True`, `delay_state_averaging=True`", 8 + MOMENTS, 8, FLOAT32),
+    # anchor, momentum and difference; joiners get the first two
+    Mode("local steps", "`local_steps=True`", 8 + MOMENTS, 12, 2 * FLOAT32),
 ]
 
 #: bytes of a value under each codec, its tables included
@@ -93,7 +96,12 @@ def seconds() -> str:
 
 def joining() -> str:
     rows = []
-    for what, each in (("none", STATE), ("`Float16Compression`", 2 + MOMENTS), ("none, local updates", FLOAT32)):
+    for what, each in (
+        ("none", STATE),
+        ("`Float16Compression`", 2 + MOMENTS),
+        ("none, local steps", 2 * FLOAT32),
+        ("none, local updates", FLOAT32),
+    ):
         waits = [number(8 * each * 1e9 / (speed * 1e6)) for speed in LINES]
         rows.append([what, f"{each:g}", *(number(each * n / 1e9) for n in SIZES.values()), *waits])
     head = ["`load_state_compression`", "bytes a parameter", *(f"{size}, GB" for size in SIZES)]
@@ -122,7 +130,7 @@ class Settings(NamedTuple):
 
 
 def choose(parameters: float, mbit: float) -> Settings:
-    """The exact mode while both averages take seconds, then fewer bytes, then the background, then local updates."""
+    """The exact mode while both averages take seconds, then fewer bytes, then the background, then local steps."""
     half = "hivemind_c.Float16Compression()"
     codec, every, mode, more = None, 10, "exact", {}
     if on_line(4, parameters, mbit) <= 5:
@@ -135,26 +143,25 @@ def choose(parameters: float, mbit: float) -> Settings:
         codec, value, other, mode = f"hivemind_c.{eighth}()", CODECS[eighth], 2.0, "delayed, 8 bits"
         more = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
     else:
-        value, other, every, mode = 0.0, 4.0, 1, "local updates"
-        more = {"use_local_updates": "True", "delay_state_averaging": "True"}
+        value, other, every, mode = CODECS["Linear4BitQuantization"], 0.0, 1, "local steps, 4 bits"
+        codec, more = "hivemind_c.Linear4BitQuantization()", {"local_steps": "True"}
     gradients_s, state_s = on_line(value, parameters, mbit), on_line(other, parameters, mbit)
     options = dict(more)
     if codec:
         options["grad_compression"] = codec
-    if other < 4:
+    if 0 < other < 4:
         options["state_averaging_compression"] = half
     if every > 1:
         options["average_state_every"] = str(every)
-    download_s = 8 * (FLOAT32 if "local" in mode else STATE) * parameters / (mbit * 1e6 * USED)
+    download_s = 8 * (2 * FLOAT32 if "local" in mode else STATE) * parameters / (mbit * 1e6 * USED)
     if download_s > 300 and "local" not in mode:
         options["load_state_compression"] = half
     options["matchmaking_time"] = str(MATCHMAKING)
     options["averaging_timeout"] = str(max(60, 10 * math.ceil((MATCHMAKING + 2 * (gradients_s + state_s)) / 10)))
-    if 2 * download_s > 600:
-        options["load_state_timeout"] = str(100 * math.ceil(2 * download_s / 100))
     averaged = gradients_s + state_s / every
     joined_s = download_s * (2 + MOMENTS) / STATE if "load_state_compression" in options else download_s
-    return Settings(mode, options, gradients_s, state_s, max(30, joined_s, averaged if more else 10 * averaged))
+    in_background = "delay_grad_averaging" in more
+    return Settings(mode, options, gradients_s, state_s, max(30, joined_s, averaged * (1 if in_background else 10)))
 
 
 def all_chosen() -> "List[tuple]":
@@ -164,7 +171,7 @@ def all_chosen() -> "List[tuple]":
 def choices() -> str:
     rows = []
     for size, speed, it in all_chosen():
-        both = f"{number(it.gradients_s) if it.gradients_s else 'none'} + {number(it.state_s)}"
+        both = f"{number(it.gradients_s)} + {number(it.state_s) if it.state_s else 'none'}"
         rows.append([size, f"{speed:,} Mbit/s", it.mode, both, number(it.step_s)])
     seconds_of = "an average of gradients + parameters, s", "a step should take, s, at least"
     return table(["parameters", "slowest line", "mode", *seconds_of], rows)
@@ -189,8 +196,8 @@ def strategies() -> str:
 
 def memory_of(it: Settings) -> Mode:
     """The row of the table of memory for these settings."""
-    if "use_local_updates" in it.options:
-        return MODES[5]
+    if "local_steps" in it.options:
+        return MODES[6]
     return MODES[3] if "delay_grad_averaging" in it.options else MODES[0]
 
 
@@ -199,12 +206,12 @@ def answer(parameters: float, mbit: float, batch_s: float, batch: int) -> str:
     it, mode = choose(parameters, mbit), memory_of(choose(parameters, mbit))
     batches = math.ceil(it.step_s / batch_s)
     gb = [s * mbit * 1e6 * USED / 8 / 1e9 for s in (it.gradients_s, it.state_s)]
-    each = f"{number(it.gradients_s)} s and {number(gb[0])} GB" if it.gradients_s else "none"
+    state = f"{number(it.state_s)} s and {number(gb[1])} GB" if it.state_s else "none"
     return "\n".join(
         [
             program(it, str(batches * batch)),
-            f"# mode: {it.mode}; an average of gradients: {each}; "
-            f"of parameters: {number(it.state_s)} s and {number(gb[1])} GB",
+            f"# mode: {it.mode}; an average of gradients: {number(it.gradients_s)} s and {number(gb[0])} GB; "
+            f"of parameters: {state}",
             f"# a step should take {number(it.step_s)} s at least: {batches} batches of one peer; "
             "with N peers, N times that target",
             f"# memory of a peer: {number(mode.gpu * parameters / 1e9)} GB on the GPU, "
@@ -223,6 +230,44 @@ def largest() -> str:
     return table(["slowest line", "largest model without compression", "both averages with 16 bits"], rows)
 
 
+COMPUTED = 0.9  #: share of the time that should compute
+PATIENT_S = 120  #: seconds between two steps of the optimizer, up to which the exact mode is recommended
+#: the codec of the average; that of the parameters beside it, each tenth time; whether computing hides both
+WAYS = {
+    "exact, 16 bits": ("Float16Compression", "Float16Compression", False),
+    "exact, 8 bits": ("Linear8BitQuantization", "Float16Compression", False),
+    "delayed, 8 bits": ("Linear8BitQuantization", "Float16Compression", True),
+    "local steps, 8 bits": ("Linear8BitQuantization", None, False),
+    "local steps, 4 bits": ("Linear4BitQuantization", None, False),
+}
+
+
+def computing_s(way: str, parameters: float, mbit: float) -> float:
+    """Seconds that a peer must compute between two averages to compute COMPUTED of its time."""
+    codec, beside, is_hidden = WAYS[way]
+    averaged = on_line(CODECS[codec], parameters, mbit)
+    if beside is not None:
+        averaged += on_line(CODECS[beside], parameters, mbit) / 10
+    return COMPUTED * averaged if is_hidden else averaged * COMPUTED / (1 - COMPUTED)
+
+
+def recommended(parameters: float, mbit: float) -> str:
+    """The first way with steps of the optimizer that are not too rare; outer steps may be ten times as rare."""
+    for way in WAYS:
+        if computing_s(way, parameters, mbit) <= PATIENT_S * (10 if "local" in way else 1):
+            return way
+    return list(WAYS)[-1]
+
+
+def modes_of_lines() -> str:
+    rows = []
+    for size, n in CHOSEN.items():
+        for speed in LINES:
+            seconds = [number(computing_s(way, n, speed)) for way in WAYS]
+            rows.append([size, f"{speed:,} Mbit/s", *seconds, recommended(n, speed)])
+    return table(["parameters", "slowest line", *(f"{way}, s" for way in WAYS), "recommended"], rows)
+
+
 TABLES = {
     "memory": memory,
     "line": line,
@@ -234,9 +279,12 @@ TABLES = {
 }
 
 
-def filled(page: str) -> str:
+MODE_TABLES = {"modes": modes_of_lines}  #: of MODES_PAGE
+
+
+def filled(page: str, tables: Dict[str, Any] = TABLES) -> str:
     """The page with its tables made anew."""
-    for name, make in TABLES.items():
+    for name, make in tables.items():
         page, count = re.subn(
             rf"(?s)(<!-- {name} -->\n).*?(<!-- {name} -->)", lambda m: f"{m[1]}\n{make()}\n\n{m[2]}", page
         )
@@ -257,6 +305,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.parameters is None and options.mbit is None:
         PAGE.write_text(filled(PAGE.read_text()))
+        MODES_PAGE.write_text(filled(MODES_PAGE.read_text(), MODE_TABLES))
     elif not all(n is not None and 0 < n < 1e15 for n in vars(options).values()):
         parser.error("give --parameters and --mbit, and numbers above 0")
     else:

@@ -190,6 +190,7 @@ PyObject *bind_state_offer(PyObject *node, PyObject *args);
 PyObject *bind_state_withdraw(PyObject *node, PyObject *args);
 PyObject *bind_state_priority(PyObject *node, PyObject *args);
 PyObject *bind_state_load(PyObject *node, PyObject *args);
+PyObject *bind_state_loading(PyObject *node, PyObject *args);
 PyObject *bind_state_look(PyObject *node, PyObject *args);
 PyObject *bind_state_await(PyObject *node, PyObject *args);
 PyObject *bind_state_want(PyObject *node, PyObject *args);

@@ -282,6 +282,21 @@ static PyObject *node_deny(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *node_limit_upload(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  unsigned long long rate;
+  hv_error err = {0};
+  hv_status status;
+  if (!PyArg_ParseTuple(args, "K:limit_upload", &rate) || bind_node_check(self) < 0)
+    return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = hv_hive_limit_upload(self->hive, rate, &err);
+  Py_END_ALLOW_THREADS;
+  if (status != HV_OK)
+    return bind_raise_why(state_of(self), status, &err);
+  Py_RETURN_NONE;
+}
+
 static PyObject *node_renew(PyObject *object, PyObject *args) {
   bind_node *self = (bind_node *)object;
   const char *invite;
@@ -493,6 +508,8 @@ static const PyMethodDef methods[] = {
     {"state_look", bind_state_look, METH_VARARGS,
      "state_look(prefix, timeout=None, epoch_least=0, refused=b''): a future of the epoch of the state that state_load would "
      "give."},
+    {"state_loading", bind_state_loading, METH_VARARGS,
+     "state_loading(prefix): a future of (epoch, bytes that are here, of all, peers that send) of the load under way."},
     {"state_load", bind_state_load, METH_VARARGS,
      "state_load(prefix, timeout=None, size_max=0, epoch_least=0, refused=b''): a future of (epoch, metadata, donor, buffers, "
      "digest). refused: digests of states not to load."},
@@ -519,6 +536,7 @@ static const PyMethodDef methods[] = {
     {"denials", node_denials, METH_NOARGS,
      "(list, has, lacks, why): its denials, how many initial peers have returned them or not, and why one has not."},
     {"deny", node_deny, METH_VARARGS, "deny(list): adds to its denials."},
+    {"limit_upload", node_limit_upload, METH_VARARGS, "limit_upload(rate): bytes per second of its bulk; 0: no limit."},
     {"renew", node_renew, METH_VARARGS, "renew(invite): replaces its invitation by the renewed one; returns when it ends."},
     {"check_admission", node_check_admission, METH_NOARGS, "Raises an error if the closed swarm does not admit this node."},
     {"take_log", node_take_log, METH_NOARGS, "The oldest log record, or None."},

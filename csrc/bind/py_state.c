@@ -54,6 +54,13 @@ static PyObject *number_of(bind_state *state, hv_future *future, hv_span bytes, 
   return PyLong_FromUnsignedLongLong(hv_le_get(bytes.data, 8));
 }
 
+static PyObject *loading_of(bind_state *state, hv_future *future, hv_span bytes, const hv_peer_id *peer) {
+  (void)state, (void)future, (void)peer;
+  return Py_BuildValue("(KKKK)", (unsigned long long)hv_le_get(bytes.data, 8), (unsigned long long)hv_le_get(bytes.data + 8, 8),
+                       (unsigned long long)hv_le_get(bytes.data + 16, 8), (unsigned long long)hv_le_get(bytes.data + 24, 8));
+}
+
+static const bind_future_kind loading_kind = {.awaited = "how far a download is", .convert = loading_of};
 static const bind_future_kind look_kind = {.awaited = "a look at the states on offer", .convert = number_of};
 static const bind_future_kind await_kind = {
     .awaited = "a joiner that wants the state", .convert = number_of, .cancel_when_dropped = 1};
@@ -392,6 +399,17 @@ PyObject *bind_state_look(PyObject *object, PyObject *args) {
                                         hv_span_of(refused, (size_t)refused_size), &future);
   PyBuffer_Release(&prefix);
   return bind_node_future(self, &look_kind, status, future);
+}
+
+PyObject *bind_state_loading(PyObject *object, PyObject *args) {
+  bind_node *self = (bind_node *)object;
+  Py_buffer prefix;
+  hv_future *future = NULL;
+  if (bind_node_check(self) < 0 || !PyArg_ParseTuple(args, "y*:state_loading", &prefix))
+    return NULL;
+  hv_status status = hv_hive_state_loading(self->hive, hv_span_of(prefix.buf, (size_t)prefix.len), &future);
+  PyBuffer_Release(&prefix);
+  return bind_node_future(self, &loading_kind, status, future);
 }
 
 /* ---- on demand ---- */

@@ -122,6 +122,9 @@ size_t hv_hive_addrs(hv_hive *hive, hv_addr *out, size_t max);
  * the port is open. */
 #define HV_PORT_TEXT_MAX 512
 int hv_hive_port(hv_hive *hive, char out[HV_PORT_TEXT_MAX], hv_addr *seen);
+/* Limits what this peer sends in bulk, which is averages, states and parcels, in bytes per second; 0: no limit. Heartbeats and
+ * other small messages do not wait for it. HV_CLOSED, HV_FORKED. */
+hv_status hv_hive_limit_upload(hv_hive *hive, uint64_t rate, hv_error *err);
 /* The ring of log records, from which the program reads; borrowed from the hive. */
 hv_log *hv_hive_log(hv_hive *hive);
 /* The account to which the memory of the hive is charged, borrowed from the hive. */
@@ -267,12 +270,15 @@ typedef struct hv_hive_state {
 
 /* Downloads the state that a majority of the announcements names. Result: an hv_hive_state, and `peer`, the donor that sent most.
  * The metadata and parts belong to the future, too. Each part begins at a multiple of 64 bytes, and the program may write to it.
- * timeout_ms 0: 600 s. size_max: most bytes; 0: no limit but the hive's memory. epoch_least: no older epoch is loaded.
- * refused: the digests of up to 16 states that are not loaded, 32 bytes each; peers that announce them have no vote.
- * HV_INVALID: refused has another size. HV_NOT_FOUND: no peer offers a state of such an epoch. HV_STATE: no majority.
- * HV_UNREACHABLE: no donor answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
+ * timeout_ms: longest time in which nothing right arrives; 0: 600 s. size_max: most bytes; 0: no limit but the hive's memory.
+ * epoch_least: no older epoch is loaded. refused: the digests of up to 16 states that are not loaded, 32 bytes each; peers that
+ * announce them have no vote. HV_INVALID: refused has another size. HV_NOT_FOUND: no peer offers a state of such an epoch.
+ * HV_STATE: no majority. HV_UNREACHABLE: no donor answers. HV_TOO_LARGE, HV_TIMEOUT, HV_NOMEM. */
 hv_status hv_hive_state_load(hv_hive *hive, hv_span prefix, uint32_t timeout_ms, uint64_t size_max, uint64_t epoch_least,
                              hv_span refused, hv_future **out);
+/* How far the download of a prefix is. Result: four numbers of 8 bytes, little endian: the epoch; the bytes that are here; of all,
+ * 0 while that is not known; the peers that send. HV_NOT_FOUND: none is under way. */
+hv_status hv_hive_state_loading(hv_hive *hive, hv_span prefix, hv_future **out);
 /* Searches once for the state that hv_hive_state_load would download, and downloads nothing. Result: 8 bytes, the epoch of that
  * state, little endian. refused: as in hv_hive_state_load. HV_INVALID: refused has another size. The future fails as that of
  * hv_hive_state_load: HV_NOT_FOUND if nobody offers such a state. */

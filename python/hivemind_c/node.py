@@ -19,6 +19,7 @@ Addresses = Union[str, Iterable[str], None]
 
 
 logger = logging.getLogger("hivemind_c.node")
+MEGABIT = 125_000  #: bytes
 
 
 class Peer(NamedTuple):
@@ -38,6 +39,15 @@ class Port(NamedTuple):
 
     open: bool  #: it says that the port is open; other peers check that before the address is announced
     text: str  #: one sentence; empty: no answer yet, or the router was not asked
+
+
+def _rate(mbit: Optional[float]) -> int:
+    """Bytes per second; 0: no limit."""
+    if mbit is None:
+        return 0
+    if not 1 <= mbit <= 1e6:
+        raise ValueError(f"upload_mbit must be a number of Mbit/s from 1 to 1,000,000, or None, not {mbit!r}")
+    return round(mbit * MEGABIT)
 
 
 class Node:
@@ -63,6 +73,7 @@ class Node:
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
         invite: Invitation to a closed swarm, a text or a path, which is read again. None: the variable INVITE, if set.
         closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
+        upload_mbit: Most megabits per second that averages, states and parcels of this peer send. None: no limit.
     """
 
     started_in: Optional[int] = None  #: the process that has started a node; forked from it, another cannot
@@ -86,7 +97,9 @@ class Node:
         swarm_key: _invitation.SecretOrPath = None,
         invite: _invitation.SecretOrPath = None,
         closed: bool = False,
+        upload_mbit: Optional[float] = None,
     ):
+        self._upload_rate = _rate(upload_mbit)
         self._starting = threading.Lock()
         self._ended = False
         self._node: Optional[_hivemind_c.Node] = None
@@ -124,6 +137,7 @@ class Node:
                 secrets = {name: self._config[name] and self._config[name].reveal() for name in ("swarm_key", "invite")}
                 Node.started_in = os.getpid()
                 self._node = _hivemind_c.Node(**{**self._config, **secrets, "denials": self._kept_denials()})
+                self._node.limit_upload(self._upload_rate)
                 _log.watch(self)
                 _grpc_holes.tell()
                 _notebook.made_here(self)
@@ -223,6 +237,16 @@ class Node:
     def peers(self) -> list[Peer]:
         """Returns the peers that are alive."""
         return [Peer(*peer) for peer in self.core.peers().result()]
+
+    def limit_upload(self, mbit: Optional[float]) -> None:
+        """Limits what averages, states and parcels of this peer send together. Heartbeats do not wait for them.
+
+        Args:
+            mbit: Megabits per second, 1 or more. None: no limit.
+        """
+        self._upload_rate = _rate(mbit)
+        if self._node is not None:
+            self._node.limit_upload(self._upload_rate)
 
     def wait_for_peers(self, n: int = 1, timeout: Optional[float] = None) -> list[Peer]:
         """Waits until a number of peers are alive, and returns them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Any, Callable, Dict, Optional, Union
@@ -22,10 +23,12 @@ from hivemind_c._lightning import (
     optimizers,
     preparation,
     requirements,
+    run_end,
     samplers,
     step_hooks,
 )
 from hivemind_c._lightning.election import Election
+from hivemind_c._lightning.local_steps import AnchorWatcher, with_outer_step
 from hivemind_c._lightning.patches import SET_HERE, Patches, change_seeds, known_options
 from hivemind_c._lightning.ranks import Ranks
 from hivemind_c._lightning.sample_counter import CountingIterator, SampleCounter, is_dataloader_iter
@@ -37,13 +40,14 @@ from hivemind_c.dht import DHT
 from hivemind_c.dht.options import limit
 from hivemind_c.node import Addresses
 from hivemind_c.optim import EpochRecord, Optimizer
+from hivemind_c.optim.local_steps import LocalSteps
 
 __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
 logger = logging.getLogger("hivemind_c.strategy")
 
 
-class HivemindStrategy(checkpoint_files.CheckpointWriter):
+class HivemindStrategy(AnchorWatcher):
     """Makes a Lightning Trainer one peer of a swarm.
 
     Trainer(strategy=HivemindStrategy(target_batch_size=4096))
@@ -84,6 +88,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         buffers: "average": average the buffers of the module's state_dict with its parameters. "local": average none.
         reseed: Change the random seeds of peers that join, so that peers read the data in different orders.
         checkpoint_io: Lightning's CheckpointIO that writes and reads checkpoints. None: the Trainer's.
+        local_steps: True: local steps with an outer step each epoch. Or a dict of lr, momentum, nesterov and steps.
         **optimizer_kwargs: Other options of hivemind_c.Optimizer, such as grad_compression or max_grad_norm.
     """
 
@@ -126,6 +131,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         buffers: str = "average",
         reseed: bool = True,
         checkpoint_io: Any = None,
+        local_steps: LocalSteps = None,
         **optimizer_kwargs: Any,
     ):
         super().__init__(checkpoint_io=checkpoint_io)
@@ -147,7 +153,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             averaging_timeout=averaging_timeout,
             verbose=verbose,
             averager_opts=averager_opts,
-            **known_options(Optimizer, optimizer_kwargs),
+            **known_options(Optimizer, with_outer_step(local_steps, optimizer_kwargs)),
         )
         if client_mode:
             self._optimizer_options["client_mode"] = True
@@ -176,6 +182,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         self.first_epoch = 0  #: where this peer was before the first batch of fit
         self._batch: Optional[int] = batch_size
         self._patches = Patches()
+        self._shown = contextlib.ExitStack()  # open while the model shows the anchor
 
     # ---- what users ask ----
 
@@ -420,6 +427,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
     def _leave(self) -> None:
         """Says goodbye, and puts back what was changed for the run."""
         hive, ranks = self._hive, self._ranks
+        self._shown.close()
         if hive is not None:
             # a delayed step clips by step_hooks, and so needs _hive until it is over
             hive.state_averager.background.settle()
@@ -427,7 +435,8 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             self._hive = None
             hive.shutdown()  # takes its outcome over, and tells what went wrong in it
             self._last_epoch = hive.local_epoch
-            self._say_if_nothing_was_stepped()
+            hive.keep_anchor()
+            run_end.say_if_nothing_was_stepped(self)
         if ranks is not None:
             ranks.leave()
             self._last_epoch, self._last_progress, self._ranks = self.global_epoch, self.global_progress, None
@@ -442,17 +451,6 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
             self._checkpoint_folders.restore()
             self._checkpoint_folders = None
         self._patches.undo()
-
-    def _say_if_nothing_was_stepped(self) -> None:
-        stepped = self._last_epoch != self.first_epoch or self._optimizer_options.get("use_local_updates")
-        if self._samples and not stepped and self.lightning_module.trainer.state.status != "interrupted":
-            logger.warning(
-                "fit has ended before the swarm's next step, so the weights are those from before fit: this peer has "
-                "gathered %d samples, and target_batch_size is %d; train longer, "
-                "or choose a smaller target_batch_size",
-                self._samples,
-                self._target,
-            )
 
     # ---- pickle and copy ----
 
@@ -469,6 +467,7 @@ class HivemindStrategy(checkpoint_files.CheckpointWriter):
         there = {
             name: value for name, value in vars(self).items() if name not in ("_counter", "_finder", "_dense_gradients")
         }
+        own["_shown"] = contextlib.ExitStack()
         return {**there, **own, "_optimizers": inner, "_lightning_optimizers": [], "lr_scheduler_configs": []}
 
 

@@ -659,6 +659,7 @@ static void begins(pretender *p) {
                    .trainers = p->trainers,
                    .trainers_arg = p->trainers_arg,
                    .lives = p->lives + 1,
+                   .gave_before = p->gave.epochs ? p->gave.epochs : p->gave_before,
                    .came_us = hv_sim_now(p->sim)};
   hv_keep_init(&p->keep, 1);
   for (size_t v = 0; v < PRETENDER_VALUES; v++)

@@ -168,6 +168,7 @@ typedef struct pretender {
   uint64_t posted;                             /* batches that it began after its machine had given it actions */
   uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
   pretender_difference gave, got;              /* with an outer optimizer */
+  uint64_t gave_before;                        /* `gave.epochs` of an earlier life, which a round may have taken */
   pretender_met round;                         /* that of `got` */
   double own[PRETENDER_ANCHOR];                /* what its batches did to its values, and no average has */
   uint64_t own_step;                           /* 1 + the epoch for which it told of a step by itself */

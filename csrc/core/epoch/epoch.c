@@ -145,6 +145,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .at_us = now_us,
                      .alone_since_us = HV_EPOCH_NONE,
                      .wrong_since_us = HV_EPOCH_NONE,
+                     .ahead_us = HV_EPOCH_NONE,
                      .left_out = HV_EPOCH_NONE,
                      .offers = {.offered = HV_EPOCH_NONE,
                                 .copied = HV_EPOCH_NONE,
@@ -297,7 +298,7 @@ static int is_held(hv_epoch *self, const epoch_event *e) {
 /* Rules 2 to 5, and 10. */
 void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (epoch_must_come(self, e)) {
+  if (epoch_must_come(self, e) || epoch_is_ahead(self, e)) {
     epoch_comes(self, e);
     return;
   }

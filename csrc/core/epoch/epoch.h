@@ -28,7 +28,7 @@
   X(ROUND, 0, "a round: averaging_timeout")                                                                                        \
   X(HANDS, 0, "the program's answer to an action; no limit")                                                                       \
   X(COMES, 0, "the next epoch, whose state is loaded: matchmaking_time at most")                                                   \
-  X(LOAD, 0, "a state: load_state_timeout")                                                                                        \
+  X(LOAD, 0, "a state: load_state_timeout after its last byte")                                                                    \
   X(REST, 5000000, "the next attempt to load: 0.25 s, then twice as long each time")                                               \
   X(DOUBT, 60000000, "claims without a state to count again: 1 s, then twice as long each time")                                   \
   X(WRONG, 30000000, "a wrong replica's peer until it doubts the others")                                                          \
@@ -63,6 +63,7 @@ enum {
   HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
   HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
+  HV_EPOCH_FAR_AHEAD = 2,      /* epochs that a peer is ahead of the others, which follow it no more */
   HV_EPOCH_BEYOND = 2,         /* offers by which claims may be ahead of the newest state that was found */
   HV_EPOCH_ORDERS = 32,
   HV_EPOCH_MEMBERS = 256
@@ -326,6 +327,7 @@ typedef struct hv_epoch {
   uint64_t wanted;              /* older states are of no use */
   uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
+  uint64_t loaded_us;           /* when the latest one was over */
   uint64_t alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t again_us; /* a round of differences failed: the epoch does not end before this time */
   unsigned failures, doubts, loads;
@@ -334,6 +336,9 @@ typedef struct hv_epoch {
   hv_epoch_offers offers;
   int is_apart;     /* its latest step was its own */
   int has_to_apply; /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
+  int is_apart;      /* its latest step was its own */
+  uint64_t ahead_us; /* since when it is far ahead of the others; HV_EPOCH_NONE: it is not */
+  int goes_back;     /* the state that it loads is of an epoch before its own */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;
   unsigned moves_wrong; /* moves that the table does not allow: 0 */
   hv_epoch_order orders[HV_EPOCH_ORDERS], lost;

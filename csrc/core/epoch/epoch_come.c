@@ -7,7 +7,14 @@ int epoch_lacks_state(const hv_epoch *self, uint64_t epoch) {
 
 /* ---- whether to ---- */
 
+/* Those who claim have given it a state lately, and their next offer may take a while (rule 13). */
+static int has_given(const hv_epoch *self, uint64_t now_us) {
+  return self->loads && now_us < self->loaded_us + HV_EPOCH_MOST_WRONG_US;
+}
+
 static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
+  if (has_given(self, now_us))
+    return;
   if (now_us >= self->doubt_until_us) {
     self->doubt_until_us = now_us + epoch_doubled(HV_EPOCH_DOUBT_US, self->doubts++, HV_EPOCH_MOST_DOUBT_US);
     epoch_tell(self, HV_EPOCH_SAYS_DOUBT)->wait_us = self->doubt_until_us - now_us;
@@ -17,7 +24,7 @@ static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   order->wait_us = self->doubt_until_us > now_us ? self->doubt_until_us - now_us : 1000;
 }
 
-static void begins_look(hv_epoch *self, uint64_t least, uint64_t now_us) {
+void epoch_begins_look(hv_epoch *self, uint64_t least, uint64_t now_us) {
   hv_epoch_look *look = &self->look;
   if (look->is_under_way || (look->begun_us != HV_EPOCH_NONE && now_us < look->begun_us + HV_EPOCH_AGAIN_US))
     return;
@@ -42,7 +49,7 @@ int epoch_is_passed(hv_epoch *self, const epoch_event *e, uint64_t ahead) {
   }
   if (self->look.found != HV_EPOCH_NONE && self->look.found >= self->told + ahead)
     return 1;
-  begins_look(self, self->told + ahead, e->now_us);
+  epoch_begins_look(self, self->told + ahead, e->now_us);
   return 0;
 }
 
@@ -101,7 +108,7 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
   uint64_t *until_us = &self->own.coming.until_us;
   *until_us = e->now_us;
-  if (epoch_is_unusable(self) && self->failures) { /* rule 13: the claim may be of an epoch that nobody has */
+  if (epoch_is_unusable(self) && self->failures && !self->goes_back) { /* rule 13: the claim may be of an epoch that nobody has */
     uint64_t least = least_needed(self);
     self->wanted = self->is_asked && self->wanted > least ? self->wanted : least;
     return;
@@ -153,7 +160,7 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
       epoch_wake(self, 1); /* the sooner it hears that the epoch has begun, the less it is behind */
     return;
   }
-  uint64_t least = self->wanted > self->told ? self->wanted : self->told;
+  uint64_t least = self->wanted > self->told || self->goes_back ? self->wanted : self->told;
   int is_first = self->own.coming.is_first;
   epoch_moves(self, HV_EPOCH_LOADING);
   self->own.loading.begun_us = e->now_us;
@@ -167,6 +174,7 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
 static void enters(hv_epoch *self, const epoch_event *e) {
   epoch_moves(self, HV_EPOCH_GATHERING);
   self->left_out = HV_EPOCH_NONE;
+  self->goes_back = 0;
   self->failures = 0;
   epoch_tell(self, HV_EPOCH_SAYS_ENTERS);
   if (self->has_to_apply)
@@ -189,6 +197,7 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   self->doubts = self->failures = 0;
   self->wrong_since_us = HV_EPOCH_NONE;
   self->loads++;
+  self->loaded_us = e->now_us;
   self->is_apart = 0;
   epoch_counts(self, load->epoch, e->now_us);
   self->made = HV_EPOCH_NONE; /* as it was settled here */
@@ -338,7 +347,7 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
     return;
   }
   if (!l->has_looked) {
-    begins_look(self, self->told + 1, e->now_us);
+    epoch_begins_look(self, self->told + 1, e->now_us);
     return;
   }
   if (self->look.found == HV_EPOCH_NONE && !f->n_peers) {
@@ -361,6 +370,6 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
   if (e->now_us < l->again_us) /* the look before may have been answered at once */
     return;
   l->again_us = e->now_us + HV_EPOCH_AGAIN_US;
-  begins_look(self, there, e->now_us); /* a newcomer may trust the hub, whose state is older, more than those who train */
+  epoch_begins_look(self, there, e->now_us); /* a newcomer may trust the hub, whose state is older, more than those who train */
   epoch_wake(self, 1);
 }

@@ -1,7 +1,7 @@
 /* Private to core/epoch: what the files of the machine share.
  *
- * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_offer.c: the
- * state for joiners. epoch_follower.h: a peer without a replica, which has no end of its own.
+ * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_ahead.c: ahead
+ * of the others. epoch_offer.c: the state for joiners. epoch_follower.h: a peer without a replica, which has no end of its own.
  */
 #ifndef HV_CORE_EPOCH_INNER_H
 #define HV_CORE_EPOCH_INNER_H
@@ -52,6 +52,8 @@ void epoch_void_ends(hv_epoch *self);
 
 /* epoch_come.c */
 int epoch_lacks_state(const hv_epoch *self, uint64_t epoch); /* to be in that epoch */
+/* Looks for a state of this epoch or a later one, unless it has just looked. */
+void epoch_begins_look(hv_epoch *self, uint64_t least, uint64_t now_us);
 /* The others are two epochs ahead, and have a state that is so many ahead. */
 int epoch_is_passed(hv_epoch *self, const epoch_event *e, uint64_t ahead);
 int epoch_must_come(hv_epoch *self, const epoch_event *e);
@@ -64,6 +66,10 @@ void epoch_rests(hv_epoch *self, const epoch_event *e); /* a batch while it rest
 void epoch_waits_for_batch(hv_epoch *self);             /* in LOOKING: the next one asks for the swarm again */
 uint64_t epoch_come_due_us(const hv_epoch *self);
 void epoch_looks(hv_epoch *self, const epoch_event *e); /* in LOOKING */
+
+/* epoch_ahead.c */
+/* True if this peer is so far ahead of the others that it must come back to them. */
+int epoch_is_ahead(hv_epoch *self, const epoch_event *e);
 
 /* epoch_offer.c */
 uint64_t epoch_offers_every(const hv_epoch *self); /* epochs from one offer to the next */

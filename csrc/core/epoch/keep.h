@@ -18,7 +18,7 @@ enum {
   HV_KEEP_MOST_US = 5000000,  /* the same while nothing new is there */
   HV_KEEP_PRIORITY = 1,       /* of a hub's offer (rule 4) */
   HV_KEEP_AHEAD = 2,          /* trainers may be ahead of their count, which is of a moment ago (rule 6) */
-  HV_KEEP_STATES = 2          /* the one on offer, and the one before, which joiners still download */
+  HV_KEEP_STATES = 3          /* the one on offer, an earlier one that a slow joiner downloads, and the next one */
 };
 
 // clang-format off

@@ -11,6 +11,7 @@
 
 enum {
   DECLARED_MS = 60000,
+  MISSED_MOST = 2,      /* a peer that missed so many groups is not waited for, until it has kept step as often */
   CATCH_UP_MS = 1500,   /* a peer that is behind, and has not reported it, may catch up */
   AT_FRESH_MS = 3000,   /* age from which the place of a peer that was behind counts for nothing, */
   AT_CLIENT_MS = 15000, /* of a client, which cannot be asked */
@@ -371,10 +372,23 @@ void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t come
   roster_notify(roster);
 }
 
+/* One that is two behind had no part in the latest group. */
+static void counts_missed(hv_roster_entry *entry, uint64_t at) {
+  if (entry->place + 1 < at) {
+    entry->missed += entry->missed < MISSED_MOST;
+    entry->kept = 0;
+  } else if (++entry->kept >= MISSED_MOST) {
+    entry->missed = entry->kept = 0;
+  }
+}
+
 void hv_roster_moved(hv_roster *roster, uint64_t at) {
+  int is_next = roster->place && at == roster->place + 1;
   roster->place = at;
   for (size_t i = 0; i < roster->n; i++) {
     hv_roster_entry *entry = &roster->entries[i];
+    if (is_next && entry->place)
+      counts_missed(entry, at);
     if (entry->return_place && at >= entry->return_place && !entry->return_us)
       entry->return_us = roster->env->now_us(roster->env);
     if (entry->place >= at)
@@ -455,7 +469,7 @@ int hv_roster_may_come(const hv_roster *roster, const hv_roster_entry *entry, ui
     return hv_roster_counts(roster, entry);
   if (at && entry->return_place)
     return entry->return_place == at && (!entry->return_us || now - entry->return_us < HV_ROSTER_COMES_MS * 1000ull);
-  if (at && entry->place > at)
+  if (at && (entry->place > at || (entry->missed >= MISSED_MOST && !(entry->place == at && entry->is_seeking))))
     return 0;
   uint64_t fresh_us = (entry->addrs_size ? AT_FRESH_MS : AT_CLIENT_MS) * 1000ull;
   return !hv_roster_is_behind(entry->place, entry->is_seeking, at) || now - entry->place_us >= fresh_us ||

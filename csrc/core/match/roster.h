@@ -54,6 +54,7 @@ typedef struct hv_roster_entry {
   uint64_t behind_us;        /* when it was first seen behind this node; 0: it is not behind */
   uint8_t is_seeking;        /* 1: it had no group at its place yet */
   uint8_t had_group;         /* 1: it is known to have had one there */
+  uint8_t missed, kept;      /* moves of this node for which it stayed behind; in a row for which it did not, since then */
   uint64_t gone_us;          /* when it ended or left this key; 0: it is here */
   uint64_t network;          /* where it was seen when it came; 0: private, or not seen */
   uint64_t since_us;         /* when it came */

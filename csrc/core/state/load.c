@@ -90,6 +90,7 @@ static void forget_choice(hv_loader *l) {
   l->found = NULL;
   l->has_manifest = l->chosen = 0;
   l->n_todo = l->n_done = 0;
+  l->came = l->size = 0;
   l->n_busy_looks = 0;
   l->seen.asked = l->seen.arrived = 0;
 }
@@ -440,17 +441,20 @@ static void load_tick(hv_timer *timer, const hv_event *event) {
   load_settle(l);
 }
 
+/* The time is over in which nothing right arrived. */
 static void load_timeout(hv_timer *timer, const hv_event *event) {
   hv_loader *l = timer->owner;
-  (void)event;
-  if (l->has_manifest)
-    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %u of %zu chunks arrived; allow more time", l->n_done,
-             l->manifest.n_chunks);
+  uint64_t timeout_us = l->timeout_ms * UINT64_C(1000), since_us = event->now_us - l->came_us;
+  if (since_us < timeout_us)
+    l->env->timer_set(l->env, timer, timeout_us - since_us);
+  else if (l->has_manifest)
+    load_end(l, HV_TIMEOUT, "cannot load the state: nothing arrived for %.4g s after %u of %zu chunks; allow more time",
+             (double)timeout_us * 1e-6, l->n_done, l->manifest.n_chunks);
   else if (l->undecided)
     load_end(l, HV_STATE, "%s", no_majority);
   else
-    load_end(l, HV_TIMEOUT, "the state was not loaded in time: %s",
-             l->chosen ? "no peer that offers it sent its manifest; allow more time" : "no state was chosen; allow more time");
+    load_end(l, HV_TIMEOUT, "cannot load the state: %s; allow more time",
+             l->chosen ? "no peer that offers it sent its manifest in time" : "no state was chosen in time");
 }
 
 /* ---- life ---- */
@@ -490,11 +494,22 @@ hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht,
   load->size_max = load->size_max ? load->size_max : HV_MANIFEST_IMAGE_MAX;
   load->loader = l;
   l->timeout_ms = or_else(load->timeout_ms, TIMEOUT_MS);
+  l->came_us = load_now(l);
   env->timer_set(env, &l->deadline, (uint64_t)l->timeout_ms * 1000);
   l->phase = LOAD_PAUSE;
   env->timer_set(env, &l->tick, 0);
   *out = l;
   return HV_OK;
+}
+
+int hv_loader_is_of(const hv_loader *l, hv_span prefix) {
+  return l->load && !l->load->only_look && hv_span_equal(l->load->prefix, prefix);
+}
+
+void hv_loader_look(const hv_loader *l, hv_state_loading *out) {
+  *out = (hv_state_loading){.epoch = l->epoch, .came = l->came, .size = l->size};
+  for (size_t i = 0; i < l->n_donors; i++)
+    out->donors += l->donors[i]->state == DONOR_OPEN;
 }
 
 void hv_loader_cancel(hv_loader *l) {

@@ -35,6 +35,9 @@ typedef struct hv_loader_memory {
  * once, after load->done: then the caller may free the loader. HV_NOMEM, HV_CLOSED: not started. */
 hv_status hv_loader_new(hv_env *env, const hv_state_config *config, hv_dht *dht, hv_state_load *load, hv_loader_memory *memory,
                         void (*over)(void *arg, hv_loader *self), void *arg, hv_loader **out, hv_error *err);
+/* True if it downloads a state of this prefix. */
+int hv_loader_is_of(const hv_loader *loader, hv_span prefix);
+void hv_loader_look(const hv_loader *loader, hv_state_loading *out);
 /* Ends a download with HV_CANCELLED. load->done is called from within, or when the last pool job has ended. Does nothing if the
  * download is over. */
 void hv_loader_cancel(hv_loader *loader);

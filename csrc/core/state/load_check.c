@@ -67,7 +67,7 @@ void check_give_back(hv_loader *l, uint32_t chunk) {
 
 static void moved(load_donor *from) {
   from->busy = 0;
-  from->loader->moved_us = from->loader->env->now_us(from->loader->env);
+  from->loader->moved_us = from->loader->came_us = from->loader->env->now_us(from->loader->env);
   from->loader->n_busy_looks = 0;
 }
 
@@ -91,6 +91,7 @@ static void run_chunk(hv_job *job) {
 static void chunk_is_right(check *c) {
   hv_loader *l = c->loader;
   l->states[c->chunk] = CHUNK_DONE;
+  l->came += l->manifest.chunks[c->chunk].travel;
   l->found[c->chunk] = c->hash;
   l->looks_left = l->config.looks;
   l->n_pauses = 0;
@@ -192,6 +193,9 @@ static void take_on(hv_loader *l, hv_span bytes) {
     return;
   }
   l->low = l->n_done = 0;
+  l->came = l->size = 0;
+  for (size_t i = 0; i < m->n_chunks; i++)
+    l->size += m->chunks[i].travel;
   l->n_todo = (uint32_t)m->n_chunks;
   if (m->n_chunks == 0)
     check_whole(l);

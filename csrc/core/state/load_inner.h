@@ -115,6 +115,7 @@ struct hv_loader {
   uint64_t fetching_us; /* when fetching began */
   uint64_t widened_us;  /* when one more donor than configured was asked */
   uint64_t moved_us;    /* when something right arrived last, or fetching began */
+  uint64_t came_us;     /* when something right arrived last, or the load began */
 
   /* the manifest and its chunks */
   int has_manifest, checking;
@@ -124,6 +125,7 @@ struct hv_loader {
   hv_hash *found;  /* the digests of the chunks that arrived */
   uint32_t low;    /* no chunk before it is CHUNK_TODO */
   uint32_t n_todo, n_done;
+  uint64_t came, size;       /* bytes as they travel: of the chunks that are done, of all */
   size_t n_jobs;             /* on the pool */
   struct load_check *checks; /* of these jobs */
   hv_state_seen seen;

@@ -13,8 +13,7 @@ enum {
   UPLOADS_MAX = 16,
   UPLOADS_PEER_MAX = 2,
   REFUSALS_MAX = 64,
-  JUDGED_US = 20000000,  /* an upload's pace is not looked at before: longer than a loader waits for its first chunk */
-  SLOW_BYTES = 32 << 10, /* per second: a joiner that takes less makes way for others */
+  JUDGED_US = 20000000, /* an upload's pace is not looked at before: longer than a loader waits for its first chunk */
   DECLARE_MS = 30000,
   AGAIN_MS = 3000
 };
@@ -339,7 +338,7 @@ static hv_snapshot *snapshot_of(hv_state *s, const hv_hash *digest) {
 /* Breaks off the slowest upload once all places are taken, unless it is new or fast enough. Its joiner may return: honest joiners
  * take turns so, and one that only holds a place loses it. True: there is a place. */
 static int make_way(hv_state *s) {
-  uint64_t now = s->env->now_us(s->env), least = SLOW_BYTES;
+  uint64_t now = s->env->now_us(s->env), least = HV_UPLOAD_LEAST;
   hv_upload *slowest = NULL;
   for (hv_upload *u = s->uploads; u; u = u->next)
     if (u->snapshot && !u->cancelled && now - u->began_us >= JUDGED_US && hv_upload_pace(u) < least) {
@@ -413,6 +412,15 @@ hv_status hv_state_load_start(hv_state *s, hv_state_load *load, hv_error *err) {
   l->next = s->loads;
   s->loads = l;
   return HV_OK;
+}
+
+hv_status hv_state_load_look(const hv_state *s, hv_span prefix, hv_state_loading *out) {
+  for (const loading *l = s->loads; l; l = l->next)
+    if (hv_loader_is_of(l->loader, prefix)) {
+      hv_loader_look(l->loader, out);
+      return HV_OK;
+    }
+  return HV_NOT_FOUND;
 }
 
 void hv_state_load_cancel(hv_state *s, hv_state_load *load) {

@@ -102,7 +102,7 @@ struct hv_state_load {
   uint8_t *(*room)(hv_state_load *self, const hv_manifest *manifest);
   void *owner;
   hv_span prefix;      /* borrowed until done */
-  uint32_t timeout_ms; /* 0: 600,000 */
+  uint32_t timeout_ms; /* longest time in which nothing right arrives; 0: 600,000 */
   uint64_t size_max;   /* bytes of the image; 0: HV_MANIFEST_IMAGE_MAX. A larger state is refused at its manifest. */
   /* The digests of states that are refused: peers that announce them have no vote. The load adds those that are too large. */
   hv_hash refused[HV_STATE_REFUSED_MAX];
@@ -125,6 +125,16 @@ hv_status hv_state_load_start(hv_state *state, hv_state_load *load, hv_error *er
 void hv_state_load_cancel(hv_state *state, hv_state_load *load);
 /* Bytes of the image that have come, and all of them; 0, 0 before the manifest is there, or if no download is under way. */
 void hv_state_load_progress(const hv_state_load *load, uint64_t *come, uint64_t *all);
+
+/* How far a download is. */
+typedef struct hv_state_loading {
+  uint64_t epoch;
+  uint64_t came, size; /* bytes as they travel: that are here and right; of the whole. size 0: it is not known yet */
+  uint64_t donors;     /* that send */
+} hv_state_loading;
+
+/* Sets *out to how far the download of this prefix is. HV_NOT_FOUND: none is under way. */
+hv_status hv_state_load_look(const hv_state *state, hv_span prefix, hv_state_loading *out);
 
 /* A donor that waits until a joiner wants its state. The caller owns the struct and keeps it until done, which is called once. */
 struct hv_state_wait {

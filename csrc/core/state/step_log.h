@@ -24,7 +24,7 @@
 
 typedef struct hv_step_log hv_step_log;
 
-/* What an entry is. */
+/* The metadata of an entry. */
 typedef struct hv_step_log_facts {
   uint64_t epoch;                    /* that the step ended */
   uint8_t before[HV_BALLOT_LINEAGE]; /* mark of the replica that made the step */

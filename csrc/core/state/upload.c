@@ -141,11 +141,20 @@ static void upload_closed(hv_stream *stream, const hv_event *event) {
   end_if_over(u);
 }
 
+/* Rule 11: its snapshot was replaced long ago, and the joiner is slow, or all that are not have had their time. */
+static int holds_memory(const hv_upload *u, uint64_t now_us) {
+  uint64_t retired_us = u->snapshot ? u->snapshot->retired_us : 0; /* one more than when: it may be this very moment */
+  uint64_t since_us = retired_us ? now_us + 1 - retired_us : 0;
+  if (since_us < HV_UPLOAD_RETIRED_MS * UINT64_C(1000))
+    return 0;
+  return hv_upload_pace(u) < HV_UPLOAD_LEAST ||
+         since_us / 1000000 > u->snapshot->manifest.image / HV_UPLOAD_LEAST + HV_UPLOAD_RETIRED_MS / 1000;
+}
+
 static void look_at_silence(hv_timer *timer, const hv_event *event) {
   hv_upload *u = timer->owner;
   uint64_t patience = HV_UPLOAD_SILENCE_MS * UINT64_C(1000), since = event->now_us - u->moved_us;
-  uint64_t retired_us = u->snapshot ? u->snapshot->retired_us : 0; /* one more than when: it may be this very moment */
-  if (since >= patience || (retired_us && event->now_us + 1 - retired_us >= HV_UPLOAD_RETIRED_MS * UINT64_C(1000)))
+  if (since >= patience || holds_memory(u, event->now_us))
     hv_upload_cancel(u);
   else
     u->env->timer_set(u->env, timer, patience - since);

@@ -13,7 +13,8 @@
 #include "core/state/snapshot.h"
 
 #define HV_UPLOAD_SILENCE_MS 30000u  /* without a request or a byte taken, after which a peer is dropped */
-#define HV_UPLOAD_RETIRED_MS 300000u /* after a snapshot was replaced, when its downloads are broken off */
+#define HV_UPLOAD_RETIRED_MS 300000u /* for which a replaced snapshot is served to all; then rule 11 ends slow downloads */
+#define HV_UPLOAD_LEAST (32u << 10)  /* bytes per second of a joiner that does not have to give way */
 #define HV_UPLOAD_ASKED_MAX 32
 
 typedef struct hv_upload hv_upload;

@@ -53,6 +53,7 @@ struct hv_hive_op {
       void *request; /* the program waits, and keeps it */
     } log;
     hv_span denials;         /* the program waits, and keeps them */
+    uint64_t upload_rate;    /* bytes per second */
     hv_credentials *renewed; /* the program waits; taken, or still the program's */
     hv_state_offer state_offer;
     hv_state_load state_load;
@@ -93,7 +94,7 @@ hv_closed *hv_hive_closed(hv_hive *hive);
 hv_loop *hv_hive_loop(hv_hive *hive);
 /* The averager's own, which only the hive thread may use. */
 hv_average *hv_hive_averager_core(hv_hive_averager *averager);
-/* What its last step kept, which the caller releases; NULL: nothing, or it was taken. On the hive thread. */
+/* The averages that its last step kept, which the caller releases; NULL: none, or they were taken. On the hive thread. */
 hv_payload *hv_hive_averager_take_kept(hv_hive_averager *averager);
 
 /* Posts a command to the hive thread. HV_CLOSED: it still belongs to the caller. */

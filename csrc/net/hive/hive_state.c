@@ -280,6 +280,24 @@ hv_status hv_hive_state_look(hv_hive *hive, hv_span prefix, uint32_t timeout_ms,
   return begin_load(hive, look, refused, out);
 }
 
+static void start_loading(hv_hive_op *o, hv_node *node) {
+  hv_state_loading seen;
+  uint8_t bytes[32];
+  if (hv_state_load_look(hv_node_state(node), o->u.state_change.prefix, &seen) != HV_OK) {
+    hv_hive_fail_op(o, HV_NOT_FOUND, "no state of this prefix is being loaded");
+    return;
+  }
+  const uint64_t numbers[] = {seen.epoch, seen.came, seen.size, seen.donors};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    hv_le_put(bytes + 8 * i, numbers[i], 8);
+  hv_future_finish(o->future, hv_span_of(bytes, sizeof bytes), NULL);
+  hv_hive_free_op(o);
+}
+
+hv_status hv_hive_state_loading(hv_hive *hive, hv_span prefix, hv_future **out) {
+  return change(hive, prefix, start_loading, 0, 0, out);
+}
+
 /* ---- on demand ---- */
 
 static void finish_with_number(hv_hive_op *o, hv_status status, uint64_t number, const char *text) {

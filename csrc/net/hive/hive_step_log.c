@@ -16,7 +16,7 @@ _Static_assert(HV_HIVE_STEP_LOG_STAMPS == HV_STEP_LOG_STAMPS, "the program's lim
 _Static_assert((int)HV_HIVE_STEP_LOG_LOST == (int)HV_STEP_LOG_LOST && (int)HV_HIVE_STEP_LOG_THERE == (int)HV_STEP_LOG_THERE,
                "the program's standings are those of the core");
 
-/* What one call asks; on the stack of the program, which waits. */
+/* The arguments and results of one call, on the stack of the program, which waits. */
 typedef struct request {
   hv_span key;
   uint64_t memory;

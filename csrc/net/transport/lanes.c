@@ -135,6 +135,8 @@ static void pump(lane *l) {
   } else if (!l->open) {
     return;
   } else if (s->n) {
+    if (!hv_bulk_may_send(&s->loop->bulk, &s->of_bulk, s->sizes[s->first], hv_clock_us()))
+      return;
     message = s->queue[s->first];
     l->under_way = s->sizes[s->first];
     s->first = (s->first + 1) % HV_STREAM_QUEUE;

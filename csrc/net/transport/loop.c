@@ -82,6 +82,10 @@ static hv_status env_deny(hv_env *env, hv_span list) {
   return HV_OK;
 }
 
+void hv_loop_limit_upload(hv_loop *loop, uint64_t rate) {
+  hv_bulk_set_rate(&loop->bulk, rate, hv_clock_us());
+}
+
 hv_status hv_loop_renew(hv_loop *loop, const hv_credentials *credentials) {
   hv_status status = hv_grpc_renew(loop->grpc, loop->identity, credentials);
   if (status != HV_OK)
@@ -208,6 +212,7 @@ hv_status hv_loop_new(const hv_loop_config *config, hv_loop **out, hv_error *err
   hv_inbox_init(&loop->inbox, ring_bell, loop);
   hv_callers_init(&loop->callers, loop->mem);
   hv_sockets_init(&loop->sockets, loop->mem);
+  hv_bulk_init(&loop->bulk, &loop->deadlines);
   hv_buf_init(&loop->scratch, loop->mem, HV_GRPC_MESSAGE_MAX);
   hv_buf_init(&loop->outgoing, loop->mem, HV_GRPC_MESSAGE_MAX);
   pthread_mutex_init(&loop->stop_lock, NULL);

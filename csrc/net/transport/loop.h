@@ -82,6 +82,9 @@ hv_status hv_loop_run(hv_loop *loop, const hv_core *core, hv_error *err);
  * that they have. As hv_grpc_renew. The hive thread. */
 hv_status hv_loop_renew(hv_loop *loop, const hv_credentials *credentials);
 
+/* Limits what all streams send together, in bytes per second; 0: no limit. Unary calls are not counted. The hive thread. */
+void hv_loop_limit_upload(hv_loop *loop, uint64_t rate);
+
 /* Posts a command, from any thread. HV_CLOSED, HV_FORKED: it still belongs to the caller. */
 hv_status hv_loop_post(hv_loop *loop, hv_command *command);
 

@@ -63,6 +63,7 @@ struct stream {
   hv_stream face; /* first: what core sees */
   hv_ring all;    /* in hv_loop.streams_open or streams_greeting */
   hv_link_use of_link;
+  hv_bulk_place of_bulk;
   const hv_stream_reports *reports;
   hv_loop *loop;
   hv_link *link;             /* NULL: a peer opened the stream */

@@ -23,6 +23,10 @@ static void link_dropped(hv_link_use *use) {
           : "the connection was closed, because this machine's network or the peer's address has changed: try again");
 }
 
+static void has_turn(hv_bulk_place *place) {
+  hv_lanes_pump(HV_HOLDER(stream, of_bulk, place));
+}
+
 static stream *make(hv_loop *loop) {
   stream *s = hv_mem_zalloc(loop->mem, sizeof *s);
   if (!s)
@@ -30,6 +34,7 @@ static stream *make(hv_loop *loop) {
   s->loop = loop;
   hv_ring_init(&s->all);
   hv_ring_init(&s->of_link.ring);
+  hv_bulk_place_init(&s->of_bulk, has_turn);
   s->of_link.dropped = link_dropped;
   s->reports = &reports;
   s->last_held = &s->held;
@@ -95,6 +100,7 @@ static void stream_free(stream *s) {
   drop_held(s);
   hv_ring_remove(&s->all);
   hv_ring_remove(&s->of_link.ring);
+  hv_bulk_leave(&s->of_bulk);
   hv_window_leave(s->window);
   while (s->n_lanes)
     hv_lane_free(s->lanes[s->n_lanes - 1]);

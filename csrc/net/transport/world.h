@@ -11,6 +11,7 @@
 
 #include "core/peers/spoken.h"
 #include "net/clock.h"
+#include "net/transport/bulk.h"
 #include "net/transport/callers.h"
 #include "net/transport/door.h"
 #include "net/transport/grpc.h"
@@ -167,6 +168,7 @@ struct hv_loop {
 
   hv_callers callers;
   hv_sockets sockets;
+  hv_bulk bulk;
   size_t n_jobs;     /* given by core and not done yet */
   hv_job *never_ran; /* given after the pool was stopped */
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 from typing import Any, ContextManager, Dict, List, Mapping, Optional, Set
@@ -77,9 +78,12 @@ class CheckpointWriter(Devices):
             self._hive.state_averager.background.take(wait=True)
 
     def lightning_module_state_dict(self) -> Dict[str, Any]:
-        """Returns the state of the module, with the result of a delayed step."""
+        """Returns the state of the module, with the result of a delayed step; with local steps, the anchor's."""
         self._settle()
-        return super().lightning_module_state_dict()  # type: ignore[misc]
+        if self._hive is None or not self._hive.schedule.outer:
+            return super().lightning_module_state_dict()  # type: ignore[misc]
+        with self._hive.use_anchor():  # the copy shares memory where tensors of the module do
+            return copy.deepcopy(super().lightning_module_state_dict())  # type: ignore[misc]
 
     def meets_nobody(self) -> ContextManager[None]:
         """Returns a context in which this process takes part in no collective of this peer's ranks."""

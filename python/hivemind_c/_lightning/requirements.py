@@ -19,12 +19,6 @@ def check_optimizer(strategy: Any, options: Dict[str, Any]) -> None:
             "an auxiliary peer trains nothing, and a Trainer trains: call step() of "
             "hivemind_c.Optimizer(auxiliary=True) again and again instead (docs/reference/optimizer.md)",
         )
-    if options.get("outer_optimizer") is not None:
-        raise misconfigured(
-            strategy,
-            "outer_optimizer is not supported under a Trainer: use hivemind_c.Optimizer(outer_optimizer=...) in a loop "
-            "of your own (docs/reference/optimizer.md)",
-        )
 
 
 def check_training(strategy: Any, trainer: Any, target: int) -> None:

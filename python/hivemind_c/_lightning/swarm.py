@@ -56,14 +56,21 @@ def gathered(samples: int, target: int) -> str:
     return f"{min(samples, target)}/{target} samples"
 
 
+def _loading(trainer: Any) -> Any:
+    """The download of the state that is under way. None: there is none."""
+    optimizer = getattr(trainer.strategy, "optimizer", None)
+    return None if optimizer is None else optimizer.ledger.load_progress.now
+
+
 class SwarmProgressBar(namespaces.EitherLightning, Base):
-    """The progress bar of Lightning with four figures of the swarm.
+    """The progress bar of Lightning with figures of the swarm.
 
     Use it as Trainer(strategy=HivemindStrategy(...), callbacks=[SwarmProgressBar()]). It shows
     - swarm: samples of all peers for the next step, and the samples that a step needs
     - global_epoch: swarm epochs so far, which are steps of the optimizer; the epoch at the left is Lightning's
     - peers: peers of the run, with this one
     - eta: seconds to the next step
+    - loads: how far the download of the swarm's state is, while there is one
 
     Args:
         refresh_rate: Batches between two updates of the bar. 0: no bar.
@@ -88,6 +95,18 @@ class SwarmProgressBar(namespaces.EitherLightning, Base):
         namespaces.settle(self, self._base, trainer)
         super().setup(trainer, pl_module, stage)  # type: ignore[misc]
 
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Called by Lightning when training begins.
+
+        Args:
+            trainer: The Trainer.
+            pl_module: The module.
+        """
+        super().on_train_start(trainer, pl_module)  # type: ignore[misc]
+        if (optimizer := getattr(trainer.strategy, "optimizer", None)) is not None:
+            bar = self.train_progress_bar  # type: ignore[attr-defined]
+            optimizer.ledger.load_progress.show = lambda: bar.set_postfix(self.get_metrics(trainer, pl_module))
+
     def get_metrics(self, trainer: Any, pl_module: Any) -> Dict[str, Any]:
         """Returns the figures to show, by name.
 
@@ -104,4 +123,6 @@ class SwarmProgressBar(namespaces.EitherLightning, Base):
             items["eta"] = f"{eta:.0f}s" if eta < 1e6 else "?"
             if getattr(trainer.strategy, "is_alone", False):
                 items["alone"] = "waits for another trainer"
+            if (loading := _loading(trainer)) is not None:
+                items["loads"] = str(loading)
         return items

@@ -41,7 +41,7 @@ def load_on_demand(sharing: StateSharing, timeout: Optional[float], patient: boo
 
     Args:
         sharing: The states of this peer's prefix.
-        timeout: Longest time in seconds to download it. None: no limit.
+        timeout: Longest time in seconds in which nothing of it arrives. None: 600.
         patient: Look for DECLARED_S until somebody gives a state.
         **limits: Further arguments of StateSharing.load.
     """

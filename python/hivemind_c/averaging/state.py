@@ -7,10 +7,9 @@ from __future__ import annotations
 import collections
 import logging
 import math
-import time
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from _hivemind_c import CODECS, Future, HivemindError, HivemindLookupError, HivemindValueError
+from _hivemind_c import CODECS, Future, HivemindError, HivemindLookupError, HivemindTimeoutError, HivemindValueError
 
 from hivemind_c.averaging.image import Image
 from hivemind_c.compression.adaptive import AdaptiveCompressionBase
@@ -23,6 +22,7 @@ METADATA_MAX = 1 << 20  #: bytes, packed: the core's limit
 _FLOATS = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4}  #: as in csrc/kern/dtype.h
 _OTHERS = ("int8", "int16", "int32", "int64", "uint8", "bool")
 _VERSION = 1
+WATCH_S = 1.0  #: between two looks at a download
 _REFUSED_MAX = 16  #: states, as in csrc/core/state/state.h
 
 
@@ -187,6 +187,7 @@ class StateSharing:
         epoch_least: int = 0,
         size_max: int = 0,
         accept: Optional[Callable[[LoadedState], Any]] = None,
+        watch: Optional[Callable[[int, int, int, int], None]] = None,
     ) -> LoadedState:
         """Returns the state that a majority of the swarm names, as a LoadedState.
 
@@ -195,19 +196,19 @@ class StateSharing:
         HivemindValueError if each state is refused.
 
         Args:
-            timeout: Longest time in seconds. None: no limit.
+            timeout: Longest time in seconds in which nothing of it arrives. None: 600.
             like: Tensors, or objects with shape and dtype, that the state must match.
             epoch_least: Oldest epoch that is accepted.
             size_max: Most bytes that it may take. 0: the memory of this machine that is free.
             accept: A function that raises ValueError to refuse the state that it is given, now and in later loads.
+            watch: A function that is called each second with epoch, bytes that are here, of all, and peers that send.
         """
         size_max = size_max or _free_memory()
-        until, here, refusal = None if timeout is None else time.monotonic() + timeout, list(self._refused), None
+        here, refusal = list(self._refused), None
         while True:
-            left = None if until is None else max(until - time.monotonic(), 0.001)
-            future = self._node.state_load(self._key, left, size_max, epoch_least, b"".join(here))
+            future = self._node.state_load(self._key, timeout, size_max, epoch_least, b"".join(here))
             try:
-                epoch, packed, donor, buffers, digest, _ = future.result()
+                epoch, packed, donor, buffers, digest, _ = self._watched(future, watch)
             except BaseException as error:
                 future.cancel()  # after Ctrl-C: nobody waits for it any more
                 if refusal is not None and isinstance(error, HivemindError):
@@ -223,6 +224,20 @@ class StateSharing:
             here.append(digest)
             if len(here) > _REFUSED_MAX:
                 raise refusal
+
+    def _watched(self, load: Future, watch: Optional[Callable[[int, int, int, int], None]]) -> Any:
+        """The result of a load."""
+        while watch is not None:
+            try:
+                return load.result(WATCH_S)
+            except HivemindTimeoutError:
+                if load.done():
+                    raise
+            try:
+                watch(*self._node.state_loading(self._key).result())
+            except HivemindLookupError:
+                pass  # it has just ended
+        return load.result()
 
     def _made(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Future
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import _hivemind_c
 from _hivemind_c import HivemindError
@@ -37,6 +37,7 @@ class StateExchange(AveragerBase):
     _by_hand = False  # the program says so
     _n_own = 0  # of the last state of get_current_state(), the last tensors whose values are this peer's own
     _answers: Optional[OnDemandDonor] = None
+    watch_load: Optional[Callable[[int, int, int, int], None]] = None  #: as `watch` of StateSharing.load()
 
     def get_current_state(self) -> Tuple[Any, Sequence[Any], Sequence[CompressionInfo]]:
         """Returns (metadata, tensors, infos) for a joining peer.
@@ -118,7 +119,7 @@ class StateExchange(AveragerBase):
 
         Args:
             wait: False: return a concurrent.futures.Future at once.
-            timeout: Longest time in seconds to download it. None: no limit.
+            timeout: Longest time in seconds in which nothing of it arrives. None: 600.
             epoch_least: Oldest epoch whose state is accepted.
         """
         sharing = self._shared()
@@ -140,8 +141,12 @@ class StateExchange(AveragerBase):
         return loaded.metadata, loaded.tensors
 
     def _limits(self) -> Dict[str, Any]:
-        """The size of a state that this peer can use, and a function that refuses others."""
-        return dict(size_max=self._state_size_max(), accept=lambda got: self._check_state(got.metadata, got.tensors))
+        """The size of a state that this peer can use, a function that refuses others, and one that watches."""
+        return dict(
+            size_max=self._state_size_max(),
+            accept=lambda got: self._check_state(got.metadata, got.tensors),
+            watch=self.watch_load,
+        )
 
     def _state_size_max(self) -> int:
         """Most bytes of a state that this peer can use. 0: not known, as where a subclass shares more than its

@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, Optional, Sequence
 
 from hivemind_c import HivemindError, HivemindValueError, Node, __version__, _invitation
+from hivemind_c._lightning.bootstrap import initial_peers
 from hivemind_c.cli.signals import ended_by_signals
 from hivemind_c.dht import DHT
 from hivemind_c.utils.logging import FORMAT
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("command", nargs="?", choices=["peers"], help="peers: list the peers of the swarm of --initial_peers, with the invitations that their certificates prove, and end")
     addresses: Dict[str, Any] = dict(action="extend", nargs="*", metavar="ADDRESS", default=[])
-    parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; none begins a new swarm")
+    parser.add_argument("--initial_peers", **addresses, help="where others are: multiaddrs or HOST:PORT, one that answers is enough; without it those of INITIAL_PEERS, and none begins a new swarm")
     parser.add_argument("--host_maddrs", **addresses, help="where to listen, e.g. 0.0.0.0:31337 or [::]:*; by default every interface, at a free port")
     parser.add_argument("--announce_maddrs", **addresses, help="addresses that other peers are given instead of those found out")
     parser.add_argument("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
@@ -87,7 +88,7 @@ def tell(line: str) -> None:
 def show_peers(options: argparse.Namespace) -> None:
     """Lists the peers that this one meets, one a line: ID, address, and how its certificate proves that it is a member."""
     if not options.initial_peers:
-        raise HivemindValueError("cannot list the peers of a swarm: give --initial_peers with the address of one of them")
+        raise HivemindValueError("cannot list the peers of a swarm: give --initial_peers or INITIAL_PEERS with the address of one of them")
     with Node(
         client_mode=True,
         initial_peers=options.initial_peers,
@@ -137,6 +138,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     set_up_logs(options.json)
     ended = ended_by_signals()
     try:
+        options.initial_peers = list(initial_peers(options.initial_peers))
         if options.command == "peers":
             show_peers(options)
         else:

@@ -12,6 +12,7 @@ import threading
 from typing import Any, List, Optional, Sequence
 
 from hivemind_c import HivemindError, __version__, _invitation
+from hivemind_c._lightning.bootstrap import initial_peers
 from hivemind_c._kept import state_folder
 from hivemind_c.cli.dht import add_credentials, set_up_logs, tell
 from hivemind_c.cli.signals import ended_by_signals
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     add("--maddrs", "--host_maddrs", **several, help="where to listen, as multiaddrs, in place of --host and --port")
     add("--announce_maddrs", **several, help="addresses that other peers are given instead of those found out")
     add("--no_open_port", action="store_true", help="do not ask this machine's router to open the port")
-    add("--initial_peers", **several, help="peers or other hubs of the run; none begins a new swarm")
+    add("--initial_peers", **several, help="peers or other hubs of the run; without it those of INITIAL_PEERS, and none begins a new swarm")
     add("--identity", "--identity_path", metavar="FILE", help="the hub's key; by default one in the state folder")
     add_credentials(parser)
     add("--print_invite", action="store_true", help="prints an invitation too; one for seven days counts for all starts")
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--keep", type=int, default=3, metavar="N", help="checkpoints of each run that stay (default: %(default)s)")
     add("--state_every", type=int, default=1, metavar="N", help="swarm epochs between two states (default: %(default)s)")
     add("--bandwidth", type=float, default=0.0, metavar="MBIT", help="this machine's link in Mbit/s, if known")
+    add("--upload_mbit", type=float, metavar="MBIT", help="most Mbit/s that averages and states of the hub send")
     add("--web", type=int, metavar="PORT", help="serves the page of the first run there, of each next run one port up")
     add("--web_host", default="127.0.0.1", help="the interface of the page (default: %(default)s)")
     add("--history", metavar="DIR", help="keeps the page's curves there; 'none': in memory only")
@@ -118,6 +120,7 @@ class Service:
     def __init__(self, options: argparse.Namespace):
         check(options)
         budget = budget_of(parse_bytes(options.memory), len(options.run_id))
+        options.initial_peers = list(initial_peers(options.initial_peers))
         self._options = options
         self._watches: List[Watch] = []
         self._servers: List[Any] = []
@@ -131,6 +134,7 @@ class Service:
             announce_maddrs=options.announce_maddrs,
             identity_path=key,
             open_port=not options.no_open_port,
+            upload_mbit=options.upload_mbit,
             ensure_bootstrap_success=False,
             **_invitation.of_command(options.swarm_key, options.invite, options.closed),
         )

@@ -9,6 +9,7 @@ import threading
 from typing import Any, Dict, List, Optional
 
 from hivemind_c import HivemindError, HivemindPermissionError, _invitation
+from hivemind_c._lightning.bootstrap import initial_peers as of_environment
 from hivemind_c.cli._typer import rich, run, typer
 from hivemind_c.cli.dht import tell
 from hivemind_c.cli.signals import ended_by_signals
@@ -115,7 +116,7 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
 @app.command(help="The coordinator of a run: peers find each other through it, and it shows how the run goes. It trains nothing and needs no GPU; several may run.")
 def monitor(
     run_id: str = typer.Option(..., "--run_id", "--experiment_prefix", help="the run's name, as the trainers have it"),
-    initial_peers: List[str] = typer.Option([], "--initial_peers", help="peers of a swarm that is there already"),
+    initial_peers: List[str] = typer.Option([], "--initial_peers", help="peers of a swarm that is there already; without it those of INITIAL_PEERS"),
     host_maddrs: List[str] = typer.Option([], "--host_maddrs", "--dht_listen_on", help=f"where to listen; every interface, port {PORT} by default"),
     announce_maddrs: List[str] = typer.Option([], "--announce_maddrs", help="addresses that other peers are given instead of those found out"),
     identity_path: Optional[str] = typer.Option(None, "--identity_path", help="the file with this monitor's key; by default one in ~/.local/state/hivemind_c"),
@@ -180,6 +181,7 @@ def monitor(
                 raise ValueError("--average needs a monitor that peers can dial: remove --client_mode")
             budget = budget_of(parse_bytes(memory), 1)
             hub_options = HubOptions(budget, 1, pathlib.Path(checkpoints) if checkpoints else None, 3, 0.0)
+        initial_peers = list(of_environment(initial_peers))
         dht = start(initial_peers, host_maddrs, announce_maddrs, key, client_mode, open_port, **_invitation.of_command(swarm_key, invite, closed))
         try:
             join = "INITIAL_PEERS=" + ",".join(reachable(dht.get_visible_maddrs()) or initial_peers)

@@ -82,6 +82,7 @@ class DHT:
         swarm_key: Key of a closed swarm, a path or its text. None: the variable HIVEMIND_SWARM_KEY, if it is set.
         invite: Invitation to a closed swarm, a text or a path, which is read again. None: the variable INVITE, if set.
         closed: It is an error if there is neither a swarm key nor an invitation. False: the swarm is open then.
+        upload_mbit: Most megabits per second that averages and states of this peer send. None: no limit.
         authorizer: Not supported: a value other than None is an error. invite closes a swarm.
         **options: Other options of hivemind: no_listen is client_mode, nat_port_map is open_port, others do nothing.
     """
@@ -122,6 +123,7 @@ class DHT:
         swarm_key: _invitation.SecretOrPath = None,
         invite: _invitation.SecretOrPath = None,
         closed: bool = False,
+        upload_mbit: Optional[float] = None,
         authorizer: Any = None,
         **options: Any,
     ):
@@ -164,6 +166,7 @@ class DHT:
             swarm_key=swarm_key,
             invite=invite,
             closed=closed,
+            upload_mbit=upload_mbit,
             dht=dict(
                 bucket_size=bucket_size,
                 num_replicas=num_replicas,
@@ -280,6 +283,14 @@ class DHT:
             latest: Accepted without effect: the addresses are always the latest.
         """
         return [Multiaddr(address) for address in self._node.addresses]
+
+    def limit_upload(self, mbit: Optional[float]) -> None:
+        """Limits what averages and states of this peer send together. Heartbeats do not wait for them.
+
+        Args:
+            mbit: Megabits per second, 1 or more. None: no limit.
+        """
+        self._node.limit_upload(mbit)
 
     @property
     def core(self) -> _hivemind_c.Node:

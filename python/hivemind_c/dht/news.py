@@ -42,12 +42,13 @@ class News:
     troubles: Tuple[str, ...] = ()  #: codes of hivemind_c/doctor/troubles.py
     setup: bytes = b""  #: what must be alike at all peers (hivemind_c/optim/setup.py); none: it does not say
     joined: float = 0.0  #: on the peer's own clock, when it began to train
+    loading: Tuple[float, ...] = ()  #: a state: part that is here, bytes per second, seconds left; (): none
     proof: bytes = b""  #: that it is a member of its closed swarm (docs/design/invitations.md); none: the swarm is open
 
 
 _NAMES = frozenset(field.name for field in fields(News))
 #: fields that records of older versions do not have
-_LATER: Dict[str, Any] = {"last": None, "troubles": [], "setup": b"", "joined": 0.0, "proof": b""}
+_LATER: Dict[str, Any] = {"last": None, "troubles": [], "setup": b"", "joined": 0.0, "loading": [], "proof": b""}
 SETUP_MAX, PROOF_MAX = 2048, 300  #: bytes
 
 
@@ -75,8 +76,10 @@ def write_news(news: News) -> bytes:
         value[name] = value[name][:TEXT_MAX]
     value["errors"] = [[epoch, text[:TEXT_MAX]] for epoch, text in news.errors[-ERRORS_MAX:]]
     value["last"], value["troubles"] = news.last and list(news.last), list(news.troubles)
-    if not news.proof:
-        del value["proof"]  # an older reader refuses a field that it does not know
+    value["loading"] = list(news.loading)
+    for name in ("proof", "loading"):
+        if not value[name]:
+            del value[name]  # an older reader refuses a field that it does not know
     return pack(value)
 
 
@@ -112,6 +115,11 @@ def _codes(value: Any) -> bool:
     )
 
 
+def _loading(value: Any) -> bool:
+    most = (1, SPEED_MAX, 1e9)
+    return isinstance(value, list) and len(value) in (0, len(most)) and all(map(_number, value, most))
+
+
 def read_news(value: Any) -> News:
     """A stranger's words. ValueError: they are not what write_news makes."""
     if not isinstance(value, dict) or {*value, *_LATER} != _NAMES:
@@ -141,13 +149,15 @@ def read_news(value: Any) -> News:
         ),
         "last": value["last"] is None or _numbers(value["last"]),
         "troubles": _codes(value["troubles"]),
+        "loading": _loading(value["loading"]),
     }
     if wrong := [name for name, fine in good.items() if not fine]:
         raise ValueError(f"{wrong[0]} is out of its bounds")
     loss = None if value["loss"] is None else float(value["loss"])  # an integer may be larger than a database's
     errors = tuple((epoch, text) for epoch, text in value["errors"])
     last = None if value["last"] is None else tuple(value["last"])
-    return News(**{**value, "loss": loss, "errors": errors, "last": last, "troubles": tuple(value["troubles"])})
+    lists = {name: tuple(value[name]) for name in ("troubles", "loading")}
+    return News(**{**value, "loss": loss, "errors": errors, "last": last, **lists})
 
 
 def owner(subkey: Any) -> Optional[str]:

@@ -20,7 +20,7 @@ from hivemind_c.hub.files import Checkpoints
 from hivemind_c.hub.sizes import in_words
 
 logger = logging.getLogger("hivemind_c.hub")
-LOOK_S, LOAD_S = 5.0, 600.0  #: the longest look at the states on offer, and the longest download
+LOOK_S, LOAD_S = 5.0, 600.0  #: the longest look at the states on offer; the longest a download stands still
 DECLARE_MS = 10_000
 REFUSED_MAX = 16  #: digests of states that are not downloaded again
 FAULTS = {  #: why a state is not of the run that trains now

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 OWN_BYTES = 64 << 20  #: of the program itself, the DHT and the page
 LEAST_BYTES = 128 << 20
-COPIES = 3  #: memory of a run: the state on offer, the next one, and as much for averaging
+COPIES = 4  #: memory of a run: the state on offer, one for slow joiners, the next one, and as much for averaging
 ADAM_BYTES = 12  #: of a state for each parameter: a float32, and two of the optimizer
 
 

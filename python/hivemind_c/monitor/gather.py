@@ -46,6 +46,7 @@ class PeerView(NamedTuple):  # of which a large swarm's look makes many
     doubt: str  #: why its figures cannot be right; "": nothing speaks against them
     last: Optional[Tuple[Optional[float], ...]] = None  #: of its latest epoch the numbers of an EpochRecord
     troubles: Tuple[str, ...] = ()  #: what it says is wrong with itself: keys of TROUBLES
+    loading: str = ""  #: how far its download of the state is; "": it loads none
     differs: str = ""  #: in which settings it differs from most peers; "": in none, or it does not say
     membership: str = ""  #: ID and name of its invitation, as it proves; "": the swarm is open
 
@@ -244,11 +245,20 @@ def views(heard: Sequence[Tuple[str, News, float]], epoch: int) -> List[PeerView
             float(news.speed), news.loss, news.rounds, news.failures, age, doubt,
             news.last if news.last is not None and len(news.last) == len(NUMBERS) else None,  # another version's differ
             tuple(code for code in news.troubles if code in TROUBLES),
+            _loading(news),
             differs.get(news.setup, ""),
         )
         for (peer, news, age), doubt in zip(heard, doubts)
     ]  # fmt: skip
     return sorted(found, key=lambda view: (-view.samples, view.peer_id))
+
+
+def _loading(news: News) -> str:
+    if not news.loading:
+        return ""
+    part, rate, left_s = news.loading
+    left = f"{left_s:.0f} s left" if left_s < 1e6 else "nothing comes"
+    return f"loads the state: {part:.0%} at {8e-6 * rate:.3g} Mbit/s, {left}"
 
 
 def _differences(told: Iterable[bytes]) -> Dict[bytes, str]:

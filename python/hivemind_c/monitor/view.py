@@ -75,6 +75,7 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
     if not now.whole:
         parts.append(Text("more peers are coming in …", style="dim"))
     parts += [Text(f"{view.peer_id[-8:]} {view.doubt}", style="yellow") for view in now.peers if view.doubt][:3]
+    parts += [Text(f"{view.peer_id[-8:]} {view.loading}", style="cyan") for view in now.peers if view.loading][:3]
     parts += [Text(f"{view.peer_id[-8:]} {view.differs}", style="yellow") for view in now.peers if view.differs][:3]
     parts += [
         Text(f"{view.peer_id[-8:]} {TROUBLES[view.troubles[0]].about}", style="yellow")

@@ -29,10 +29,43 @@ class AnchoredParameters(Parameters):
         if other is not None:
             raise ValueError(
                 f"outer_optimizer needs parameters of float32, and one is {other.dtype}: keep them in float32 and "
-                "compute in torch.autocast"
+                "compute in torch.autocast (of a Trainer: precision=\"bf16-mixed\" or \"16-mixed\")"
             )
         super().__init__([{"params": list(model)}], True)
         self._progress: List[Tuple[torch.Tensor, torch.Tensor]] = []  # parameters, and what no anchor has of them
+        self._aside: List[torch.Tensor] = []  # the local parameters while the model shows the anchor
+
+    @property
+    def is_shown(self) -> bool:
+        """True while the model shows the anchor."""
+        return bool(self._aside)
+
+    @torch.no_grad()
+    def show_anchor(self) -> None:
+        """The model shows the anchor until hide_anchor(). Nothing may train meanwhile."""
+        self._aside = [p.detach().clone() for p in self.model]
+        copy_all([p.detach() for p in self.model], [main.detach() for main in self.main])
+
+    @torch.no_grad()
+    def hide_anchor(self) -> None:
+        """The model has the local parameters again, unless they were replaced meanwhile."""
+        aside, self._aside = self._aside, []
+        if aside:
+            copy_all([p.detach() for p in self.model], aside)
+
+    @torch.no_grad()
+    def local(self) -> List[torch.Tensor]:
+        """Returns copies of the local parameters."""
+        return [p.detach().clone() for p in self._aside or self.model]
+
+    @torch.no_grad()
+    def set_local(self, values: Sequence[torch.Tensor]) -> None:
+        """Replaces the local parameters.
+
+        Args:
+            values: One tensor for each.
+        """
+        copy_all(self._aside or [p.detach() for p in self.model], values)
 
     def pull(self) -> bool:
         """The model steps by itself, so nothing of it is taken over."""
@@ -66,6 +99,7 @@ class AnchoredParameters(Parameters):
             force: Without that progress.
         """
         progress, self._progress = self._progress, []
+        self._aside = []
         copy_all([p.detach() for p in self.model], [main.detach() for main in self.main])
         for p, kept in () if force else progress:
             p.add_(kept.to(p.device))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -78,6 +79,41 @@ class AnchoredStateAverager(TrainingStateAverager):
                 if not all_finite([tensor for tensor in tensors if tensor.is_floating_point()]):
                     self.inner.state[p] = {}
 
+    def apply_buffers(self, averaged: bool) -> None:
+        """Takes the buffers of an epoch's end over, which travel with the difference.
+
+        Args:
+            averaged: Write the averages into the module. False: there are none.
+        """
+        if averaged:
+            self.buffers.apply()
+        else:
+            self.buffers.drop()
+
+    # ---- the model as the anchor ----
+
+    @contextlib.contextmanager
+    def use_anchor(self) -> Iterator[None]:
+        """A context in which the model is the anchor, with the buffers that belong to it."""
+        if self.parameters.is_shown:
+            yield
+            return
+        with self.state_lock:
+            self.parameters.show_anchor()
+            buffers = self.buffers.show_last()
+        try:
+            yield
+        finally:
+            with self.state_lock:
+                self.parameters.hide_anchor()
+                self.buffers.put_back(buffers)
+
+    def keep_anchor(self) -> None:
+        """The model becomes the anchor, with the buffers that belong to it: the latest local steps are lost."""
+        with self.state_lock:
+            self.parameters.push(force=True)
+            self.buffers.show_last()
+
     # ---- states and checkpoints ----
 
     def get_current_state(self) -> Tuple[Dict[str, Any], List[torch.Tensor], List[CompressionInfo]]:
@@ -107,12 +143,11 @@ class AnchoredStateAverager(TrainingStateAverager):
                     mine[name] = value
 
     def _more_to_save(self) -> Dict[str, Any]:
-        local = [p.detach().clone() for p in self.parameters.model]
-        return {"outer": self.optimizer.state_dict(), "local": local}
+        return {"outer": self.optimizer.state_dict(), "local": self.parameters.local()}
 
     def _load_more(self, more: Dict[str, Any]) -> None:
         if "outer" not in more:  # of a run without an anchor: the model is where this one begins
             copy_all([p.detach() for p in self.parameters.main], [p.detach() for p in self.parameters.model])
             return
         self.optimizer.load_state_dict(copy.deepcopy(more["outer"]))
-        copy_all([p.detach() for p in self.parameters.model], more["local"])
+        self.parameters.set_local(more["local"])

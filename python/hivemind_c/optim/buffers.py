@@ -146,6 +146,34 @@ class Buffers:
         self.samples = None if self.samples is None else 0
         self._is_shared, self._is_taken = True, False
 
+    @torch.no_grad()
+    def show_last(self) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+        """Writes the last average into the module, if there is one. Returns what was there, for put_back()."""
+        if not self._is_shared:
+            return []
+        before = []
+        for tensor, last in zip(self._live(), self._last):
+            if tensor is not None:
+                before.append((tensor, tensor.clone()))
+                now = tensor.to(last.device, last.dtype)
+                _write(tensor, torch.where(_usable(last) & _usable(now), last, now).to(tensor.device))
+        return before
+
+    @torch.no_grad()
+    def put_back(self, before: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Writes into the module what show_last() has found there.
+
+        Args:
+            before: Result of show_last().
+        """
+        for tensor, values in before:
+            _write(tensor, values)
+
+    @property
+    def are_spoilt(self) -> bool:
+        """True if a buffer that was made ready is not finite any more."""
+        return not self._weight
+
     def drop(self) -> None:
         """Forgets what was taken, because the round failed or the state is another one."""
         self._is_taken = False

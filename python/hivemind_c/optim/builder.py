@@ -106,6 +106,8 @@ def build(
                     **{name: value for name, value in common.items() if name not in _OF_STATE},
                 )
             )
+            if o.batch_size_per_step is not None:
+                o.grad_averager.sizes_are_equal()
         o.tracker = make(
             lambda: ProgressTracker(
                 o.dht,
@@ -152,6 +154,7 @@ def _grad_averager(o: RunPeer, factory: GradientAveragerFactory, **common: Any) 
         return DifferenceAverager(
             parameters,
             anchor=main,
+            buffers=o.state_averager.buffers,
             prefix=f"{o.run_id}_grad_averager",
             weight_max=float(o.target_batch_size),
             start=True,

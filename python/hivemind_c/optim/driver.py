@@ -442,6 +442,7 @@ class Driver:
                 loaded = self._state.fetch_state(self._load_timeout, order.epoch)
         finally:
             self.hands.loaded, self.hands.load_s = loaded, clock.now() - begun
+            optimizer.ledger.load_progress.end()
             if loaded is None:
                 self.machine.loaded(None)
             else:

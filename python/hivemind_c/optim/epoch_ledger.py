@@ -8,13 +8,16 @@ from typing import Any, Deque, Dict, Optional, Protocol, Tuple
 
 import _hivemind_c
 
+from hivemind_c.optim.bits_check import BitsCheck
 from hivemind_c.optim.clock_check import ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_end import EpochEnd
 from hivemind_c.optim.epoch_judge import EpochJudge, Situation
 from hivemind_c.optim.epoch_notes import EpochNotes
 from hivemind_c.optim.epoch_record import EpochRecord
+from hivemind_c.optim.load_progress import LoadProgress
 from hivemind_c.optim.run_peer import RunPeer
+from hivemind_c.optim.target_check import TargetCheck
 from hivemind_c.optim.timeout_check import TimeoutCheck
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -61,6 +64,10 @@ class EpochLedger:
         self.clock_check = ClockCheck(optimizer.dht, optimizer.run_id)
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
         self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
+        self.load_progress = LoadProgress(self.clock.now)
+        optimizer.state_averager.watch_load = self.load_progress.look
+        self._target = TargetCheck(optimizer.target_batch_size)
+        self._bits = BitsCheck() if optimizer.schedule.outer else None
         self.last: Optional[EpochRecord] = None  #: the latest one
         self._settling: Optional[_Closed] = None
         self._closed_epoch: Optional[int] = None  # the latest that has ended
@@ -148,6 +155,10 @@ class EpochLedger:
             for verdict in self.judge.look(record):
                 logger.warning("%s", verdict.text)
             if text := self._timeouts.look(record):
+                logger.warning("%s", text)
+            if found := self._target.look(record, self._optimizer.tracker.figures().speed):
+                logger.log(logging.WARNING if found[0] else logging.INFO, "%s", found[1])
+            if self._bits is not None and (text := self._bits.look(record)):
                 logger.warning("%s", text)
             if self._optimizer.on_epoch is not None:
                 self._optimizer.on_epoch(record)

@@ -153,6 +153,8 @@ class Hands:
                 self._state.keep_progress(self._gradients.parameters, missed)
             end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
             self._state.step_optimizer()
+            if optimizer.schedule.outer:
+                self._state.apply_buffers(end.averaged)
         optimizer.say(
             "Optimizer step: done! This peer contributed %d samples to swarm epoch %d", end.samples, end.epoch
         )

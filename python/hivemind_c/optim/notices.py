@@ -7,15 +7,17 @@ from typing import Any, Callable, Dict
 
 import _hivemind_c
 
+from hivemind_c.compression.codecs import NoCompression
 from hivemind_c.optim.company import AloneError
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
+from hivemind_c.optim.keep_up import Figures, why
 from hivemind_c.optim.order import Order
 from hivemind_c.optim.reporter import Reporter
 
 logger = logging.getLogger("hivemind_c.optim")
 DISCARDED, CUT = 1, 2  #: kinds of lost samples that the log tells of
-OFTEN = 3  #: loads without a common epoch, from which on the log says that this peer is too slow
+OFTEN = 3  #: loads without a common epoch, from which on the log says why
 
 
 class Notices:
@@ -77,7 +79,7 @@ class Notices:
             optimizer.ledger.notes.lose(order.samples, order.what)
         epoch = end.epoch if order.which else order.epoch
         if order.number == DISCARDED:
-            self._reporter.say_discarded(epoch, order.samples)
+            self._reporter.say_discarded(epoch, order.samples, self.has_met)
         elif order.number == CUT:
             self._reporter.say_cut(epoch, order.samples, optimizer.target_batch_size)
 
@@ -212,13 +214,21 @@ class Notices:
         optimizer.record("loaded", epoch=order.epoch, mark=mark, seconds=round(hands.load_s, 3))
         logger.info("loaded the swarm's state of swarm epoch %d within %.1f s", order.epoch, hands.load_s)
         if machine.loads >= OFTEN:
-            logger.warning(
-                "this peer has loaded the state %d times and has not finished a swarm epoch with the others: a load, "
-                "which took %.1f s, does not fit into a swarm epoch. A larger target_batch_size makes swarm epochs "
-                "longer, load_state_compression or a faster link makes loads shorter",
-                machine.loads,
-                hands.load_s,
-            )
+            logger.warning("%s", why(self._figures()))
+
+    def _figures(self) -> Figures:
+        """The figures of a peer that does not keep up."""
+        optimizer, now = self._optimizer, self._optimizer.tracker.figures()
+        batch = optimizer.batch_size_per_step or 0
+        return Figures(
+            loads=self._machine.loads,
+            load_s=self._hands.load_s,
+            load_bytes=optimizer.ledger.load_progress.size,
+            epoch_s=now.target / now.speed if now.speed > 0 else 0.0,
+            batch_s=batch / now.local_speed if now.local_speed > 0 else 0.0,
+            target=optimizer.target_batch_size,
+            is_compressed=not isinstance(optimizer.load_state_compression, NoCompression),
+        )
 
     def _rests(self, order: Order, lane: int) -> None:
         self._optimizer.record("load_failed", **self._optimizer.seen(self._machine))

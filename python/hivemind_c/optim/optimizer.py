@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Union
 
 import torch
 
@@ -23,6 +24,7 @@ from hivemind_c.optim.factories import LRScheduler, OptimizerFactory, SchedulerF
 from hivemind_c.optim.forecast import Forecast
 from hivemind_c.optim.grad_averager import GradientAveragerFactory
 from hivemind_c.optim.grad_scaler import GradScaler
+from hivemind_c.optim.local_steps import LocalSteps, chosen
 from hivemind_c.optim.reporter import MetricReports, Reporter
 from hivemind_c.optim.run_peer import GradHook
 from hivemind_c.optim.schedule import Schedule
@@ -51,7 +53,7 @@ class Optimizer(TorchInterface, MetricReports):
         averaging_timeout: Longest time in seconds for the averages of a swarm epoch, the search for a group included.
         allreduce_timeout: Longest time in seconds for a round. None: what the search leaves of averaging_timeout.
         next_chunk_timeout: Seconds that a member may stall a round. None: matchmaking_time, 5 or more.
-        load_state_timeout: Longest time in seconds to download the state of the swarm.
+        load_state_timeout: Longest time in seconds in which nothing of the swarm's state arrives, while it is loaded.
         reuse_grad_buffers: Add gradients up in .grad, so call no zero_grad(). It saves the memory of one gradient.
         offload_optimizer: Keep the optimizer in main memory, in float32. None: with params, and without local updates.
         delay_optimizer_step: Run the step of the optimizer in the background. None: as delay_grad_averaging.
@@ -60,6 +62,7 @@ class Optimizer(TorchInterface, MetricReports):
         average_state_every: Swarm epochs from one averaging of the parameters to the next.
         use_local_updates: Step with the gradient of each batch at once, and average parameters instead of gradients.
         outer_optimizer: A function that makes an optimizer of an anchor, which steps it with what local steps changed.
+        local_steps: True: use_local_updates with an outer step by SGD. Or a dict of lr, momentum, nesterov and steps.
         client_mode: Only dial out, for a machine that no peer can reach. None: as the DHT.
         auxiliary: Help other peers to average, without training.
         grad_compression: Compression of gradients on the network.
@@ -79,6 +82,7 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: A function called with the EpochRecord of each swarm epoch, in the thread that trains.
         config_mismatch: "error": refuse to train if all other peers that train have another setup. "warn": only warn.
         when_alone: "train": end swarm epochs alone if no other peer trains. "wait": end none. "stop": raise AloneError.
+        upload_mbit: Most megabits per second that this peer sends in bulk, all its runs together. None: as its DHT.
         log_memory: Most bytes of averages kept for peers that miss swarm epochs. None: the model's bytes. 0: none.
     """
 
@@ -106,6 +110,7 @@ class Optimizer(TorchInterface, MetricReports):
         average_state_every: int = 1,
         use_local_updates: bool = False,
         outer_optimizer: Optional[OuterFactory] = None,
+        local_steps: LocalSteps = None,
         client_mode: Optional[bool] = None,
         auxiliary: bool = False,
         grad_compression: CompressionBase = NoCompression(),
@@ -125,27 +130,25 @@ class Optimizer(TorchInterface, MetricReports):
         on_epoch: Optional[OnEpoch] = None,
         config_mismatch: str = "error",
         when_alone: str = "train",
+        upload_mbit: Optional[float] = None,
         log_memory: Optional[int] = None,
     ):
-        self.dht, self.run_id = dht, options.run_name(run_id)
+        outer_optimizer, use_local_updates = chosen(local_steps, outer_optimizer, use_local_updates)
+        self.dht, self.run_id = options.limited(dht, upload_mbit), options.run_name(run_id)
+        self.on_epoch = options.on_epoch(on_epoch)
         self.target_batch_size = options.positive_int(target_batch_size, "target_batch_size")
         self.batch_size_per_step = options.step_size(batch_size_per_step)
-        self.matchmaking_time = options.seconds(matchmaking_time, "matchmaking_time", default=15.0)
-        self.averaging_timeout = options.seconds(averaging_timeout, "averaging_timeout", default=60.0)
-        self.load_state_timeout = options.seconds(load_state_timeout, "load_state_timeout", default=600.0)
-        options.check_times(self.averaging_timeout, self.matchmaking_time)
-        options.choice(when_alone, "when_alone", CHOICES)
-        log_memory = step_log.log_memory(log_memory)
+        self._set_times(matchmaking_time, averaging_timeout, load_state_timeout)
+        when_alone, log_memory = options.choice(when_alone, "when_alone", CHOICES), step_log.log_memory(log_memory)
         self.client_mode, self.auxiliary = options.check_peer(client_mode, auxiliary, dht), bool(auxiliary)
-        if offload_optimizer is None:  # local updates step in each batch, so they work on a copy only if they must
-            is_made_here = params is not None and not isinstance(optimizer, torch.optim.Optimizer)
-            offload_optimizer = is_made_here and (not use_local_updates or delay_optimizer_step)
+        steps_at_once = use_local_updates and not delay_optimizer_step
+        works_on_copy = options.offloads(offload_optimizer, optimizer, params, steps_at_once)
         self.schedule = Schedule(
             use_local_updates=bool(use_local_updates),
             delay_grad_averaging=bool(delay_grad_averaging),
             delay_optimizer_step=bool(delay_grad_averaging if delay_optimizer_step is None else delay_optimizer_step),
             delay_state_averaging=bool(delay_state_averaging) and outer_optimizer is None,
-            offload_optimizer=bool(offload_optimizer),
+            offload_optimizer=works_on_copy,
             auxiliary=self.auxiliary,
             average_state_every=average_state_every,
             outer=outer_optimizer is not None,
@@ -153,9 +156,8 @@ class Optimizer(TorchInterface, MetricReports):
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
         self.max_grad_norm, self.averaged_grad_hook = options.norm(max_grad_norm), averaged_grad_hook
-        self.on_epoch = options.on_epoch(on_epoch)
-        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self.shutdown_timeout = limit(shutdown_timeout, "shutdown_timeout") or 0.0
+        self.allreduce_timeout, self.next_chunk_timeout = allreduce_timeout, next_chunk_timeout
         self._set_verbose(verbose)
         _notebook.replace(self._is_in_the_way, f"the optimizer of {run_id!r}")
         self.config_mismatch = options.choice(config_mismatch, "config_mismatch", ("error", "warn"))
@@ -177,14 +179,18 @@ class Optimizer(TorchInterface, MetricReports):
             grad_averager_factory,
             tracker_options(tracker_opts, performance_ema_alpha),
         )
-        if self.grad_averager is not None and batch_size_per_step is not None:
-            self.grad_averager.sizes_are_equal()
         self.ledger, self.setups, self._local_samples, self._metric = EpochLedger(self), SetupWatch(self), 0, []
         self.reporter, self._forecast = Reporter(self), Forecast(self)
         self.driver = Driver(self, self.reporter, when_alone, log_memory)
         self.state_averager.count_by(self.driver)
         self._init_as_torch()
         _notebook.made_here(self)
+
+    def _set_times(self, matchmaking: Optional[float], averaging: Optional[float], loading: Optional[float]) -> None:
+        self.matchmaking_time = options.seconds(matchmaking, "matchmaking_time", default=15.0)
+        self.averaging_timeout = options.seconds(averaging, "averaging_timeout", default=60.0)
+        self.load_state_timeout = options.seconds(loading, "load_state_timeout", default=600.0)
+        options.check_times(self.averaging_timeout, self.matchmaking_time)
 
     def _set_verbose(self, verbose: bool) -> None:
         self.verbose = verbose
@@ -365,7 +371,7 @@ class Optimizer(TorchInterface, MetricReports):
 
         Args:
             wait: Must be True, because nothing may train while parameters change.
-            timeout: Longest time in seconds to download it. None: load_state_timeout.
+            timeout: Longest time in seconds in which nothing of it arrives. None: load_state_timeout.
             epoch_least: Oldest epoch whose state is accepted. None: that of the swarm.
         """
         self.state_averager.check_load(wait)
@@ -393,6 +399,21 @@ class Optimizer(TorchInterface, MetricReports):
             raise ValueError("there is no anchor without outer_optimizer: the parameters of the model are the state")
         with self.state_averager.state_lock:
             return [main.detach().clone() for main in self.state_averager.parameters.main]
+
+    def use_anchor(self) -> ContextManager[None]:
+        """A context in which the model is the anchor, for validation and checkpoints. Afterwards local steps continue.
+
+        No step() may be called in it. Without outer_optimizer it changes nothing.
+        """
+        return self.state_averager.use_anchor() if self.schedule.outer else contextlib.nullcontext()
+
+    def keep_anchor(self) -> None:
+        """Makes the model the anchor at a training's end: steps since the latest outer step are in no average.
+
+        Without outer_optimizer it changes nothing.
+        """
+        if self.schedule.outer:
+            self.state_averager.keep_anchor()
 
     @property
     def local_progress(self) -> Any:

@@ -33,6 +33,13 @@ def step_size(value: Any) -> Optional[int]:
     return None if value is None else positive_int(value, "batch_size_per_step")
 
 
+def limited(dht: Any, upload_mbit: Optional[float]) -> Any:
+    """The DHT, whose node sends no more than that in bulk. None: as much as before."""
+    if upload_mbit is not None:
+        dht.limit_upload(upload_mbit)
+    return dht
+
+
 def seconds(value: Any, name: str, default: Optional[float] = None) -> float:
     """value, or for None the default if there is one."""
     if value is None and default is not None:
@@ -127,6 +134,13 @@ def check_peer(client_mode: Optional[bool], auxiliary: bool, dht: Any) -> bool:
     return bool(client_mode)
 
 
+def offloads(given: Optional[bool], optimizer: Any, params: Any, steps_at_once: Any) -> bool:
+    """The option offload_optimizer. None: if the optimizer is made here, and no batch waits for its step."""
+    if given is not None:
+        return bool(given)
+    return params is not None and not isinstance(optimizer, torch.optim.Optimizer) and not steps_at_once
+
+
 @contextlib.contextmanager
 def one_of_a_run(run_id: str) -> Iterator[None]:
     try:
@@ -195,11 +209,6 @@ def check_outer(schedule: Any, averager_options: Dict[str, Any], **given: Any) -
         raise ValueError(
             "load_state_compression cannot be combined with outer_optimizer, because anchors are equal to the bit: "
             "remove it; grad_compression is that of the differences"
-        )
-    if given["buffers"] is not None and not isinstance(given["buffers"], str):
-        raise ValueError(
-            'buffers cannot be averaged with outer_optimizer: no state is averaged; write buffers="local", and use '
-            "layers without running statistics"
         )
     if averager_options.get("target_group_size"):
         raise ValueError(

@@ -80,15 +80,17 @@ class Reporter:
         """Counts a successful round."""
         self._rounds += 1
 
-    def say_discarded(self, epoch: int, samples: int) -> None:
-        """Warns of discarded samples.
+    def say_discarded(self, epoch: int, samples: int, has_met: bool) -> None:
+        """Tells of discarded samples, which a peer that has just come cannot help.
 
         Args:
             epoch: Epoch in which they were computed.
             samples: Number of samples.
+            has_met: This peer has averaged with others.
         """
         if samples:
-            logger.warning(
+            logger.log(
+                logging.WARNING if has_met else logging.INFO,
                 "swarm epoch %d: discarding %d samples of this peer: they belong to a state that is not the swarm's",
                 epoch,
                 samples,
@@ -192,6 +194,7 @@ class Reporter:
             setup=optimizer.setups.published,
             joined=optimizer.setups.joined,
             proof=optimizer.dht.proof,
+            loading=optimizer.ledger.load_progress.said(),
         )
 
     def _mean_loss(self) -> Optional[float]:

@@ -25,6 +25,7 @@ class RunPeer(PlanOptions):
     dht: Any
     run_id: str
     target_batch_size: int
+    batch_size_per_step: Optional[int]
     matchmaking_time: float
     averaging_timeout: float
     load_state_timeout: float

@@ -21,7 +21,7 @@ class StateLoading(_StateParts):
 
         Args:
             wait: Must be True, because nothing may train while parameters change.
-            timeout: Longest time in seconds to download it. None: no limit.
+            timeout: Longest time in seconds in which nothing of it arrives. None: 600.
             epoch_least: Oldest epoch whose state is accepted.
         """
         self.check_load(wait)
@@ -49,7 +49,7 @@ class StateLoading(_StateParts):
         """Downloads the state that a majority of the swarm offers, and changes nothing. None: there is none.
 
         Args:
-            timeout: Longest time in seconds to download it. None: no limit.
+            timeout: Longest time in seconds in which nothing of it arrives. None: 600.
             epoch_least: Oldest epoch whose state is accepted.
         """
         return DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)

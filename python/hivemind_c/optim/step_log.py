@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import Any, Optional, Sequence
 
 import _hivemind_c
@@ -36,7 +35,8 @@ class StepLog:
         self._lock = threading.Lock()  # of both lanes
         self._mark = b""  # of the replica that the latest entry leads to; empty: there is no entry
         self._is_stepping = False  # the step of that entry has not moved the mark yet
-        self._added: Optional[float] = None  # when the latest average was there, in time.monotonic()
+        self._clock = optimizer.ledger.clock
+        self._added: Optional[float] = None  # when the latest average was there, by that clock
         averager = self._averager
         if averager is None or optimizer.auxiliary or optimizer.schedule.outer or not averager.averages_once:
             return
@@ -63,7 +63,7 @@ class StepLog:
         if self.core is None or not self._averager.keeps_averages:
             return
         with self._lock:
-            now, before = time.monotonic(), self._lineage.mark
+            now, before = self._clock.now(), self._lineage.mark
             is_short = self._added is not None and now - self._added < SHORTEST_S
             self._added, self._is_stepping = now, True
             if self._mark and self._mark != before:
@@ -109,7 +109,7 @@ def log_memory(value: Any) -> Optional[int]:
     """Checks the option of this name.
 
     Args:
-        value: What the program gives.
+        value: The number of bytes, or None.
     """
     if value is None:
         return None

@@ -22,7 +22,6 @@ def test_a_third_is_killed_in_each_round_and_started_anew():
         for number, (said, look) in enumerate(churn(first, PEERS, ROUNDS, timeout=TIMEOUT, say=print)):
             told.append(said)
             assert None not in said.values(), "a peer died that was not killed"
-            assert all(one["took"] < TIMEOUT + 1 for one in said.values()), said
             assert all(one["error"] is None and one["members"] == PEERS for one in said.values()), said
             assert len({one["digest"] for one in said.values()}) == 1, said
             assert all(0 < one["low"] and one["high"] < PEERS - 1 for one in said.values()), said  # means, everywhere

@@ -111,7 +111,6 @@ def test_others_finish_equal_if_a_quarter_is_killed_or_stopped(peers, how):
         for i in (1, 4):
             os.kill(running[i].pid, signal.SIGKILL)
     assert [one["error"] for one in said] == [None] * 6, said
-    assert all(one["took"] < 121 for one in said), said
     assert all(one["digest"] == said[0]["digest"] for one in said)
     assert all(0 < value < 7 for value in said[0]["values"])  # means, everywhere; with the two or without
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from hivemind_c import HivemindConnectionError, HivemindValueError, get_dht_time
-from support import PATIENCE, eventually, free_port, has_ip6
+from support import HERE, PATIENCE, eventually, free_port, has_ip6
 
 NODE = """
     import sys
@@ -90,6 +90,26 @@ def test_ip6_and_both_families_work_or_are_named_as_missing(dht, program):
 
 
 # ---- hivemind-dht ----
+
+
+COMMANDS = {
+    "dht": ["--host_maddrs", HERE],
+    "hub": ["--run_id", "r", "--maddrs", HERE],
+    "monitor": ["--run_id", "r", "--host_maddrs", HERE, "--history", "none"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_dial_the_peers_of_the_variable(dht, tmp_path, name):
+    first = dht()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path)}
+    env["INITIAL_PEERS"] = first.get_visible_maddrs()[0]
+    command = subprocess.Popen([sys.executable, "-m", f"hivemind_c.cli.{name}", *COMMANDS[name]], env=env)
+    try:
+        assert eventually(lambda: first.state()["peers"] == 1)
+    finally:
+        command.terminate()
+        assert command.wait(PATIENCE) == 0
 
 
 class Command:

@@ -87,7 +87,8 @@ def test_no_number_of_a_strangers_is_too_large_to_be_remembered():
         {"rounds": None}, {"failures": -1}, {"errors": None}, {"errors": [[1, "x"]] * 5}, {"errors": [[1]]},
         {"errors": [["1", "x"]]}, {"errors": [[1, "x" * 201]]}, {"more": 1}, {"last": [1.0] * 33}, {"last": ["1"]},
         {"last": [math.inf]}, {"last": [-1e19]}, {"last": [True]}, {"last": 1}, {"troubles": None}, {"troubles": [1]},
-        {"troubles": ["x" * 33]}, {"troubles": ["alone"] * 9},
+        {"troubles": ["x" * 33]}, {"troubles": ["alone"] * 9}, {"loading": [0.5]}, {"loading": [1.5, 1.0, 1.0]},
+        {"loading": [0.5, -1.0, 1.0]}, {"loading": [0.5, 1.0, math.inf]}, {"loading": "half"},
     ],
 )  # fmt: skip
 def test_news_out_of_bounds_are_nobodys(wrong):
@@ -647,6 +648,19 @@ def test_latest_epoch_and_troubles_of_a_peer_are_shown():
     console = rich.console.Console(width=200, record=True, file=io.StringIO())
     console.print(draw(now, "join"))
     assert "misses swarm epochs again and again" in console.export_text()
+
+
+def test_load_of_a_peer_is_shown_with_its_rate_and_rest():
+    loads = dataclasses.replace(SAID, loading=(0.5, 2_500_000.0, 30.0))
+    heard = news.read_news(unpack(news.write_news(loads)))
+    assert heard == loads and b"loading" not in news.write_news(SAID)  # an older reader knows no such field
+    now = snapshot(peers=tuple(views([("12D3peer", heard, 1.0), ("12D3other", SAID, 1.0)], 3)), eta=None)
+    rows = {row["peer_id"]: row for row in as_json(now)["peers"]}
+    assert rows["12D3peer"]["loading"] == "loads the state: 50% at 20 Mbit/s, 30 s left"
+    assert not rows["12D3other"]["loading"]
+    console = rich.console.Console(width=200, record=True, file=io.StringIO())
+    console.print(draw(now, "join"))
+    assert "12D3peer loads the state: 50% at 20 Mbit/s, 30 s left" in console.export_text()
 
 
 def test_tensorboard_gets_each_epoch_once(tmp_path):

@@ -9,10 +9,12 @@ import _hivemind_c
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import hivemind_c as hivemind
 from hivemind_c.optim.anchor import AnchoredParameters
 from optim_support import (
+    FEATURES,
     QUICK,
     Peer,
     backward,
@@ -402,6 +404,154 @@ def test_checkpoint_between_outer_steps_resumes_to_the_bit(swarm, dhts, order):
     assert result[3] == expected[3]
 
 
+# ---- buffers ----
+
+
+def normed(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
+
+
+@pytest.fixture
+def normed_swarm(dhts):
+    """As swarm, of models with a batch norm, whose running statistics are averaged."""
+    made = []
+
+    def start(n, first=0, **more):
+        more = options(n, **more)
+        for i in range(first, first + n):
+            model = normed(i if first else 0)
+            made.append(LocalPeer(i, dhts[i], model, optimizer=adamw(model.parameters()), buffers=model, **more))
+        return made[-n:]
+
+    yield start
+    for peer in made:
+        peer.optimizer.shutdown()
+
+
+def statistics_of(peer):
+    return torch.cat([peer.model[1].running_mean, peer.model[1].running_var])
+
+
+def test_float_buffers_are_averaged_as_values(normed_swarm):
+    """Outer momentum would make a variance negative. Each peer takes its statistics before its epoch's end."""
+    peers = normed_swarm(2, outer_optimizer=functools.partial(NESTEROV, lr=2.0, momentum=0.9))
+    meet(peers)
+    before, after, weights = {}, {}, {}
+    for peer in peers:
+        load, apply = peer.optimizer.state_averager.buffers.load, peer.optimizer.state_averager.buffers.apply
+
+        def noted(peer=peer, load=load):
+            before[peer.index] = statistics_of(peer).clone()
+            weights[peer.index] = peer.optimizer.ledger.samples.sums or SIZE * len(peer.used[0])
+            load()
+
+        def applied(peer=peer, apply=apply):
+            apply()
+            after.setdefault(peer.index, statistics_of(peer).clone())
+
+        peer.optimizer.state_averager.buffers.load, peer.optimizer.state_averager.buffers.apply = noted, applied
+    together(*(lambda peer=peer: peer.train(1) for peer in peers))
+    assert torch.equal(after[0], after[1])
+    used = [SIZE * len(peer.used[0]) for peer in peers]
+    mean = sum(before[i] * n for i, n in enumerate(used)) / sum(used)
+    torch.testing.assert_close(after[0], mean, rtol=1e-5, atol=1e-6)
+    together(*(lambda peer=peer: peer.train(6) for peer in peers))
+    assert_equal_anchors(peers, 6)
+    assert all((peer.model[1].running_var > 0).all() for peer in peers)
+
+
+def test_joiner_has_the_buffers_of_the_last_average(normed_swarm):
+    peers = normed_swarm(2)
+    meet(peers)
+    averaged, loaded = {}, []
+    buffers, first = peers[0].optimizer.state_averager.buffers, peers[0].optimizer
+    apply = buffers.apply
+
+    def applied():
+        apply()
+        averaged[first.local_epoch + 1] = statistics_of(peers[0]).clone()
+
+    buffers.apply = applied
+    together(*(lambda peer=peer: peer.train(2) for peer in peers))
+    (joiner,) = normed_swarm(1, first=2, run_id=first.run_id, target_batch_size=4 * SIZE)
+    state = joiner.optimizer.state_averager
+    take = state.set_current_state
+
+    def takes(metadata, tensors):
+        take(metadata, tensors)
+        loaded.append((metadata["epoch"], statistics_of(joiner).clone()))
+
+    state.set_current_state = takes
+    everyone = [*peers, joiner]
+    train_until(everyone, lambda: min(len(peer.after) for peer in everyone) >= 2 and joiner.optimizer.local_epoch >= 5)
+    for epoch, statistics in loaded:
+        assert torch.equal(statistics, averaged[epoch])
+    assert loaded
+
+
+def test_buffer_that_is_not_finite_costs_the_difference(normed_swarm):
+    peers = normed_swarm(2)
+    meet(peers)
+
+    def poisons():
+        with torch.no_grad():
+            peers[1].model[1].running_var.fill_(math.nan)
+        peers[1].train(1)
+
+    together(lambda: peers[0].train(1), poisons)
+    assert_equal_anchors(peers, 1)
+    assert peers[1].optimizer.ledger.samples.figures()["lost_by"]["NOT_FINITE"] > 0
+    assert torch.equal(statistics_of(peers[0]), statistics_of(peers[1]))
+    assert torch.isfinite(statistics_of(peers[1])).all()
+
+
+# ---- the model as the anchor ----
+
+
+def test_model_is_the_anchor_within_use_anchor_alone(swarm):
+    (peer,) = swarm(1)
+    peer.train(1)
+    peer.batch()
+    local, anchor = flat(peer.model).clone(), anchor_of(peer.optimizer)
+    assert not torch.equal(local, anchor)
+    with peer.optimizer.use_anchor():
+        assert torch.equal(flat(peer.model), anchor)
+        with peer.optimizer.use_anchor():  # a callback within a validation
+            saved = copy.deepcopy(peer.optimizer.state_dict())
+        assert torch.equal(flat(peer.model), anchor)
+    assert torch.equal(flat(peer.model), local)
+    assert torch.equal(torch.cat([p.flatten() for p in saved["hivemind_c"]["local"]]), local)
+    peer.batch()
+    assert peer.optimizer.local_epoch == 2
+    peer.batch()
+    anchor = anchor_of(peer.optimizer)
+    peer.optimizer.keep_anchor()
+    assert torch.equal(flat(peer.model), anchor)
+
+
+def test_optimizer_without_an_anchor_shows_its_model(swarm):
+    (peer,) = swarm(1, outer_optimizer=None)
+    before = flat(peer.model).clone()
+    with peer.optimizer.use_anchor():
+        assert torch.equal(flat(peer.model), before)
+    peer.optimizer.keep_anchor()
+    assert torch.equal(flat(peer.model), before)
+
+
+# ---- one option for all ----
+
+
+def test_local_steps_are_the_outer_optimizer_of_the_defaults(swarm):
+    (one,), (other,) = swarm(1), swarm(1, first=1, use_local_updates=False, outer_optimizer=None, local_steps=True)
+    assert other.optimizer.use_local_updates and other.optimizer.setups.own == one.optimizer.setups.own
+
+
+def test_local_steps_refuse_another_outer_optimizer(swarm):
+    with pytest.raises(ValueError, match="local_steps cannot be combined with outer_optimizer"):
+        swarm(1, local_steps=True)
+
+
 # ---- bad values, other optimizers, and what is refused ----
 
 
@@ -465,7 +615,6 @@ REFUSED = {
     "statistics": (dict(average_opt_statistics=("exp_avg",)), "average_opt_statistics"),
     "extra tensors": (dict(extra_tensors=[torch.zeros(2)]), "extra_tensors"),
     "rare averages": (dict(average_state_every=2), "average_state_every"),
-    "buffers": (dict(buffers=[torch.zeros(2)]), "buffers"),
 }
 
 

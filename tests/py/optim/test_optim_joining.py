@@ -13,6 +13,8 @@ import torch
 import hivemind_c as hivemind
 from hivemind_c.averaging.state import StateSharing
 from hivemind_c.dht import get_dht_time
+from hivemind_c.optim.notices import DISCARDED
+from hivemind_c.optim.order import Order
 from hivemind_c.optim.statistics import describe, restore, statistics_of
 from optim_support import (
     backward,
@@ -196,6 +198,17 @@ def test_restored_peer_counts_from_its_first_step(peer):
     assert not one.optimizer.tracker.figures().reported
     one.batch()
     assert one.optimizer.tracker.figures().reported and one.optimizer.tracker.figures().local_epoch == 4
+
+
+def test_newcomer_does_not_warn_of_discarded_samples(peer, caplog):
+    """A newcomer's own model is not the swarm's, so its first batches count for nothing in a good start, too."""
+    notices = peer(0, run_id=f"join {next(RUNS)}").optimizer.driver.notices
+    lost = Order("LOST", "REPLACED", 0, DISCARDED, 4, 960, 0.0, 0.0, 0)
+    with caplog.at_level(logging.INFO, "hivemind_c.optim"):
+        for notices.has_met in (False, True):
+            notices.lost(lost, 0)
+    told = [record.levelname for record in caplog.records if "discarding 960 samples" in record.getMessage()]
+    assert told == ["INFO", "WARNING"]
 
 
 def test_joiner_without_a_donor_warns_and_changes_nothing(peer, dhts, caplog):

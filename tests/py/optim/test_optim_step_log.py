@@ -58,7 +58,7 @@ def train(peers, epochs, pause=1.2 * SHORTEST_S):
 
 
 def digests(dht, run, epoch):
-    """What each peer announces as the entry of an epoch: the digest of its manifest (core/state/ballot.h)."""
+    """The digests that peers announce as the entry of an epoch (core/state/ballot.h)."""
     key = f"{run}_state_averager.log.{epoch % 64}.state".encode()
     records = dht.core.dht_get(key, True).result()
     return [bytes(record[1])[9:41] for record in records]

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import package  # noqa: E402
 from benchmarks.__main__ import all_rows, main  # noqa: E402
 from benchmarks.frame import BenchmarkError, Run, as_json, as_table, column  # noqa: E402
+from benchmarks.kept import Kept  # noqa: E402
 from benchmarks.programs import last_json, run as run_program  # noqa: E402
 from benchmarks.stats import paired_ratios, spread, turns  # noqa: E402
 
@@ -281,3 +282,45 @@ def test_file_that_is_no_wheel_of_ours_is_refused(tmp_path, names, capsys):
     wheel = tmp_path / "none.whl" if names is None else a_wheel(tmp_path, *names)
     assert main(["fake", "--against", str(wheel)], {"fake": fake_row()}) == 2
     assert "give a wheel of hivemind_c" in capsys.readouterr().err
+
+
+# ---- runs that continue ----
+
+
+def test_turn_that_was_kept_is_not_measured_again(tmp_path):
+    """A line that a kill has cut counts for nothing."""
+    measured = []
+
+    def contestants(run):
+        return {name: lambda name=name: measured.append((name, run.round)) or {"x": 1.0 + run.round} for name in "ab"}
+
+    path = tmp_path / "turns"
+    first = Run("row", 1, kept=Kept(path))
+    first.interleave(contestants(first), warm_up=())
+    assert measured == [("a", 0), ("b", 0)]
+    with path.open("a") as file:
+        file.write('{"row": "row", "contestant": "a", "rou')
+    measured.clear()
+    second = Run("row", 2, kept=Kept(path))
+    samples = second.interleave(contestants(second), warm_up=())
+    assert measured == [("b", 1), ("a", 1)]
+    assert samples == {name: [{"x": 1.0}, {"x": 2.0}] for name in "ab"}
+    other = Run("another", 1, kept=Kept(path))
+    other.interleave(contestants(other), warm_up=())
+    assert len(measured) == 4
+
+
+def test_quick_run_takes_the_short_form_once(capsys):
+    seen = []
+
+    class Row:
+        __doc__ = "a row"
+        GOALS, ROUNDS = {}, 9
+
+        @staticmethod
+        def measure(run):
+            seen.append((run.is_quick, run.rounds))
+
+    assert main(["fake", "--quick"], {"fake": Row}) == 0
+    assert main(["fake"], {"fake": Row}) == 0
+    assert seen == [(True, 1), (False, 9)]

@@ -126,7 +126,8 @@ def test_pages_of_the_protocol_have_tables_of_constants():
     assert {"matchmaking", "state", "progress", "gpu"} <= {page.stem for page in PAGES}
 
 
-#: {page: [words around a number that is a constant, with {} for it; its file and name]}
+#: {page: [words around a number that is a constant, with {} for it and its unit if that is none of the name's; its file
+#: and name. `election.py:lease=` is the default of an argument in that file, `doctor.py:--timeout` that of an option.]}
 SAID = {
     "explanation/coming-and-going.md": [
         ("at most once they wait {} s", "roster.h:HV_ROSTER_COMES_MS"),
@@ -149,37 +150,140 @@ SAID = {
         ("and wait for the peer for {} s at the beginning", "epoch.h:HV_EPOCH_CHASE_US"),
     ],
     "explanation/security-model.md": [("counts** in the swarm's progress for {} seconds", "zones.c:STALE_US")],
-    "howto/choose-settings.md": [("in that epoch, and {} s in the next one", "roster.c:CATCH_UP_MS")],
+    "howto/checkpoints.md": [("another peer is elected within {} seconds", "election.py:lease=")],
+    "howto/choose-settings.md": [
+        ("in that epoch, and {} s in the next one", "roster.c:CATCH_UP_MS"),
+        ("would take more than {an hour}, a warning", "forecast.py:TOO_LONG_S"),
+        ("a target that takes about {five minutes}.", "forecast.py:SENSIBLE_S"),
+        ("`HivemindStrategy` has {} s and a", "strategy.py:averaging_timeout="),
+        ("has 30 s and a `matchmaking_time` of {} s", "strategy.py:matchmaking_time="),
+        ("`Optimizer` has {} s and 15 s by default.", "optimizer.py:averaging_timeout="),
+        ("`Optimizer` has 60 s and {} s by default.", "optimizer.py:matchmaking_time="),
+        ("`load_state_timeout` ({} s) holds", "optimizer.py:load_state_timeout="),
+    ],
     "howto/migrate-from-hivemind.md": [
         ("The same, up to {} bytes, but None", "msg.h:HV_RECORD_KEY_MAX"),
         ("{} bytes for a record when packed", "msg.h:HV_RECORD_VALUE_MAX"),
+        ("HivemindStrategy's `averaging_timeout` is {} s", "strategy.py:averaging_timeout="),
+        ("The same, but at least {} s.", "builder.py:LEAST_STALL"),
     ],
     "howto/monitor.md": [
         ("In large swarms, {} peers a second publish theirs.", "news.py:PEERS_A_SECOND"),
         ("news is no longer valid: {} s, or three times", "reporter.py:LIVES_S"),
         ("and it is tried again after {} s", "checkpoints.py:RETRY_S"),
     ],
+    "howto/open-a-port.md": [('host_maddrs="/ip4/0.0.0.0/tcp/{}"`, and open', "hub.py:PORT")],
+    "howto/private-swarm.md": [
+        ("is refused after {an hour} of grace", "admission.h:HV_ADMISSION_GRACE_S"),
+        ("the name `hub`, and is one for all starts within {seven days}", "_issued.py:days="),
+    ],
+    "howto/questions.md": [("`averaging_timeout` of {} s holds both", "strategy.py:averaging_timeout=")],
+    "howto/run-a-hub.md": [("Port {} must be open for TCP", "hub.py:PORT")],
     "howto/troubleshoot.md": [
+        ("could dial back to /ip4/198.51.100.4/tcp/40123 within {} s", "doctor.py:--timeout"),
+        ("does not answer within {} s", "doctor.py:--timeout"),
+        ("each of {128 MiB} at most", "_record.py:MOST"),
+        ("`.venv` takes {} MB, more with", "setup.sh:VENV_MB"),
+        ("a download takes {} MB in", "setup.sh:TEMPORARY_MB"),
+        ("If {three} of its five latest swarm epochs", "epoch_judge.py:LEAST"),
+        ("If three of its {five} latest swarm epochs", "epoch_judge.py:LATEST"),
+        ("is repeated after {half an hour} if it still holds", "epoch_judge.py:AGAIN_S"),
+        ("reduced less than {a quarter} of an equal part", "epoch_judge.py:THIN_PART"),
         ("The first warning comes after {} s at the earliest.", "epoch_judge.py:LEAST_S"),
         ("the epochs of the latest {} s are judged together", "epoch_judge.py:LEAST_S"),
         ("the median of the others' clocks is more than {} s away", "troubles.py:CLOCK_APART_S"),
         ("averaging took more than {} s and a third", "epoch_judge.py:THIN_S"),
     ],
-    "reference/dht.md": [("{} bytes packed, 64 levels", "msg.h:HV_RECORD_VALUE_MAX")],
+    "reference/averager.md": [("that MessagePack has, up to {1 MiB}", "state.py:METADATA_MAX")],
+    "reference/buffers.md": [("has values over {1e24}", "buffers.py:LARGEST")],
+    "reference/dht.md": [
+        ("one key | {} bytes |", "msg.h:HV_RECORD_KEY_MAX"),
+        ("{} bytes packed, 64 levels", "msg.h:HV_RECORD_VALUE_MAX"),
+        ("65,536 bytes packed, {} levels", "values.py:DEPTH_MAX"),
+        ("the number of peers and records; {} by default", "dht.py:--refresh_period"),
+    ],
+    "reference/epoch-record.md": [("and why: at most {} sentences", "epoch_record.py:WHY_MAX")],
+    "reference/glossary.md": [("the history of a replica in {} bytes", "lineage.h:HV_MARK_SIZE")],
+    "reference/optimizer.md": [
+        ("tries again, and trains on after {} s", "epoch.h:X(WRONG)"),
+        ("the target takes the swarm more than {an hour}", "forecast.py:TOO_LONG_S"),
+        ("| a warning after {a minute}, with a target", "forecast.py:SURE_AFTER_S"),
+        ("with a target that takes some {five minutes}", "forecast.py:SENSIBLE_S"),
+        ("or for the last {half second} of the epoch", "epoch.h:HV_EPOCH_AHEAD_US"),
+    ],
+    "reference/strategy.md": [("the same with a target of {} samples", "registry.py:TARGET")],
+    "tutorial/two-pcs-and-a-rented-gpu.md": [
+        ("`matchmaking_time`, which is {} s here", "strategy.py:matchmaking_time="),
+        ("open TCP port {} for incoming connections", "hub.py:PORT"),
+        ("an admission for {seven days}", "_issued.py:days="),
+        ("| {an hour} later the PCs are refused", "admission.h:HV_ADMISSION_GRACE_S"),
+    ],
 }
 
 
-@pytest.mark.parametrize("page, words, name", [(page, *one) for page, some in SAID.items() for one in some])
-def test_number_in_a_sentence_is_the_constant(page, words, name, code):
-    before, after = map(re.escape, words.split("{}"))
-    (said,) = re.findall(rf"{before}(\d[\d,.]*\d|\d){after}", (ROOT / "docs" / page).read_text())
+WORDS = {"a": 1, "an": 1, "half": 0.5, "quarter": 0.25, "three": 3, "five": 5, "seven": 7}
+SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "MiB": 1 << 20, "": 1}
+
+
+def spoken(words):
+    """The number of `five minutes`, `half an hour`, `128 MiB` or `1,024`: in seconds, bytes, or as it is."""
+    *numbers, last = words.replace(",", "").split()
+    span = last if last in SPANS else last.removesuffix("s") if last.removesuffix("s") in SPANS else ""
+    numbers += [] if span else [last]
+    return math.prod(WORDS[one] if one in WORDS else float(one) for one in numbers) * SPANS[span]
+
+
+def default_of(text, name):
+    """The default of an argument `name=` or of an option `--name` in a file in Python, at all places of the file."""
+    option = rf'"{name}".*?\bdefault=([\d.]+)'
+    pattern = option if name.startswith("--") else rf"\b{name[:-1]}: [\w\[\]]+ = ([\d.]+)"
+    (value,) = set(re.findall(pattern, text))
+    return float(value)
+
+
+def value_of(name, code):
+    """The value of what SAID names: in seconds, bytes, or as it is."""
     file, name = name.split(":")
+    if name.endswith("=") or name.startswith("-"):
+        (path,) = (p for p in (ROOT / "python/hivemind_c").rglob(file) if default_in(p, name))
+        return default_of(path.read_text(), name) * (86400 if name == "days=" else 1)
+    if file.endswith(".sh"):
+        return float(re.search(rf"(?m)^{name}=(\d+)", (ROOT / "scripts" / file).read_text())[1])
+    if name.startswith("X("):
+        (path,) = (ROOT / "csrc/core").rglob(file)
+        return float(re.search(rf"X\({name[2:-1]}, (\d+),", path.read_text())[1]) * 1e-6
     values = [
         code.evaluate(given, path) for path, given in code.places[name].items() if path.rpartition("/")[2] == file
     ]
     assert len(values) == 1, values
-    unit = next((unit for end, unit in ENDS.items() if name.endswith(end)), 1)
-    assert math.isclose(values[0] * unit, float(said.replace(",", ""))), (said, values)
+    return values[0] * next((unit for end, unit in ENDS.items() if name.endswith(end)), 1)
+
+
+def default_in(path, name):
+    return name.rstrip("=") in path.read_text()
+
+
+@pytest.mark.parametrize("page, words, name", [(page, *one) for page, some in SAID.items() for one in some])
+def test_number_in_a_sentence_is_the_constant(page, words, name, code):
+    before, said, after = re.fullmatch(r"(.*)\{(.*)\}(.*)", words).groups()
+    pattern = re.escape(before) + (f"({re.escape(said)})" if said else r"(\d[\d,.]*\d|\d)") + re.escape(after)
+    (found,) = set(re.findall(pattern, (ROOT / "docs" / page).read_text()))
+    assert math.isclose(value_of(name, code), spoken(found)), (found, value_of(name, code))
+
+
+@pytest.mark.parametrize(
+    "words, number",
+    [
+        ("five minutes", 300),
+        ("half an hour", 1800),
+        ("a quarter", 0.25),
+        ("128 MiB", 1 << 27),
+        ("65,536", 65536),
+        ("1e24", 1e24),
+    ],
+)
+def test_words_of_a_sentence_are_a_number(words, number):
+    assert spoken(words) == number
 
 
 SMALL = {

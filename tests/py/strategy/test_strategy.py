@@ -166,12 +166,6 @@ def test_a_trainer_cannot_be_auxiliary():
     assert same(fit()[0], fit(alone(auxiliary=False))[0])
 
 
-def test_a_trainer_has_no_outer_optimizer():
-    with pytest.raises(misconfigured(), match=r"hivemind_c.Optimizer\(outer_optimizer=...\) in a loop"):
-        alone(outer_optimizer=torch.optim.SGD)
-    assert same(fit()[0], fit(alone(outer_optimizer=None))[0])
-
-
 def test_an_unknown_option_is_an_error_that_names_the_nearest():
     with pytest.raises(TypeError, match="no option 'grad_compresion'; did you mean 'grad_compression'"):
         alone(grad_compresion=Float16Compression())
@@ -199,6 +193,7 @@ OPTIONS = {
     "allreduce_timeout": 10.0,
     "next_chunk_timeout": 2.0,
     "load_state_timeout": 30.0,
+    "log_memory": 1 << 20,
     "grad_compression": Float16Compression(),
     "state_averaging_compression": Float16Compression(),
     "load_state_compression": Float16Compression(),
@@ -495,6 +490,22 @@ def test_the_progress_bar_counts_up_to_the_target_and_no_further():
 
     shown = [gathered(samples, 4096) for samples in (0, 4095, 4096, 8041)]
     assert shown == [f"{samples}/4096 samples" for samples in (0, 4095, 4096, 4096)]
+
+
+def test_progress_bar_shows_a_load_while_it_lasts(capsys):
+    class Loads(lightning().Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            progress = trainer.strategy.optimizer.ledger.load_progress
+            for second in range(3):
+                progress._clock = lambda: float(second)
+                progress.look(1, second << 20, 4 << 20, 1)
+            shown.append("".join(capsys.readouterr()))
+            progress.end()
+
+    shown = []
+    fit(alone(10_000), callbacks=[SwarmProgressBar(), Loads()], enable_progress_bar=True, max_epochs=1)
+    assert "loads=50% at 8.39 Mbit/s, 2 s left" in "".join(shown)
+    assert "loads=" not in "".join(capsys.readouterr()).rsplit("\r", 1)[-1]
 
 
 def test_the_progress_bar_works_without_the_strategy(capsys):

@@ -36,7 +36,6 @@ typedef struct peer {
   unsigned tries;
   uint64_t begun_us, done_us, reducing_us, bytes;
   char gathered[200];
-  hv_payload *kept; /* a reference */
 } peer;
 
 struct scene {
@@ -177,7 +176,6 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
   p->tries = outcome->tries;
   p->reducing_us = outcome->reducing_us;
   p->bytes = outcome->bytes;
-  p->kept = outcome->kept ? hv_payload_keep(outcome->kept) : NULL;
   p->done_us = hv_sim_now(p->scene->sim);
   p->gathered[0] = 0;
   for (size_t i = 0; i < outcome->n_members; i++)
@@ -291,92 +289,6 @@ static void peers_that_step_together_hold_the_mean(void **unused) {
     }
     close_scene(&s);
   }
-}
-
-/* What the first one kept is written into the tensors of one that was not there. */
-static void kept_averages_are_repeated_to_the_bit(void **unused) {
-  (void)unused;
-  static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_FLOAT16, HV_CODEC_UNIFORM8, HV_CODEC_LINEAR4, HV_CODEC_SCALED_ROWS};
-  for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
-    scene s;
-    open_scene(&s, 4, 70 + c);
-    for (size_t i = 0; i < 4; i++) {
-      s.peers[i].tensors[0].part.codec = codecs[c];
-      for (int k = 0; k < VALUES; k++)
-        s.peers[i].values[k] = (float)(i + 1) * sinf((float)k);
-    }
-    all(&s, open_averager);
-    for (size_t i = 0; i < 3; i++) {
-      s.peers[i].step.expected = 3;
-      s.peers[i].step.keep = 1;
-      tell(&s, i, step);
-    }
-    run(&s, 20);
-    peer *first = &s.peers[0], *absent = &s.peers[3];
-    for (size_t i = 0; i < 3; i++) {
-      hv_payload *kept = s.peers[i].kept;
-      assert_int_equal(s.peers[i].status, HV_OK);
-      assert_non_null(kept);
-      assert_int_equal(kept->size, hv_average_kept_size(first->average));
-      for (size_t k = 0; k < kept->n_parts; k++)
-        assert_memory_equal(kept->parts[k].data, first->kept->parts[k].data, kept->parts[k].size);
-    }
-    assert_int_equal(hv_average_repeat(absent->average, first->kept->parts, first->kept->n_parts, NULL), HV_OK);
-    assert_memory_equal(absent->values, first->values, sizeof first->values);
-    assert_memory_equal(absent->halves, first->halves, sizeof first->halves);
-    for (size_t i = 0; i < 3; i++)
-      hv_payload_release(s.peers[i].kept);
-    close_scene(&s);
-  }
-}
-
-static void refuses(peer *p, const hv_span *chunks, size_t n, const char *why) {
-  hv_error err = {0};
-  float before[VALUES];
-  memcpy(before, p->values, sizeof before);
-  assert_int_equal(hv_average_repeat(p->average, chunks, n, &err), HV_MALFORMED);
-  if (!strstr(err.text, why))
-    fail_msg("'%s' is not about '%s'", err.text, why);
-  assert_memory_equal(p->values, before, sizeof before); /* nothing was written */
-}
-
-static void averages_that_do_not_fit_are_not_repeated(void **unused) {
-  (void)unused;
-  scene s;
-  open_scene(&s, 3, 80);
-  s.peers[2].tensors[0].part.codec = HV_CODEC_UNIFORM8; /* another setup than the others have */
-  all(&s, open_averager);
-  for (size_t i = 0; i < 2; i++) {
-    s.peers[i].step.expected = 2;
-    s.peers[i].step.keep = 1;
-    tell(&s, i, step);
-  }
-  run(&s, 20);
-  peer *first = &s.peers[0];
-  assert_non_null(first->kept);
-  size_t n = first->kept->n_parts;
-  hv_span chunks[64];
-  uint8_t bytes[4096];
-  assert_in_range(n, 2, 63);
-  memcpy(chunks, first->kept->parts, n * sizeof *chunks);
-  refuses(&s.peers[2], chunks, n, "compression");
-  refuses(first, chunks, n - 1, "chunks");
-  refuses(first, chunks, 0, "chunks");
-  hv_span last = chunks[n - 2];
-  assert_in_range(last.size, 1, sizeof bytes);
-  memcpy(bytes, last.data, last.size);
-  bytes[last.size - 1] ^= 1;
-  chunks[n - 2].data = bytes; /* all before it are right */
-  refuses(first, chunks, n, "damaged");
-  chunks[n - 2] = hv_span_of(last.data, last.size - 1);
-  refuses(first, chunks, n, "damaged");
-  chunks[n - 2] = first->kept->parts[n - 1];
-  refuses(first, chunks, n, "values");
-  chunks[n - 2] = hv_span_of(NULL, 0);
-  refuses(first, chunks, n, "damaged");
-  for (size_t i = 0; i < 2; i++)
-    hv_payload_release(s.peers[i].kept);
-  close_scene(&s);
 }
 
 static void repeated_steps_average_each_time(void **unused) {
@@ -865,8 +777,6 @@ static void invalid_config_is_refused_with_a_reason(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(peers_that_step_together_hold_the_mean),
-      cmocka_unit_test(kept_averages_are_repeated_to_the_bit),
-      cmocka_unit_test(averages_that_do_not_fit_are_not_repeated),
       cmocka_unit_test(repeated_steps_average_each_time),
       cmocka_unit_test(a_group_waits_for_its_triggers_and_takes_the_weights_of_then),
       cmocka_unit_test(a_round_waits_while_the_program_holds_the_tensors),

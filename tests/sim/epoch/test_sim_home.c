@@ -62,11 +62,45 @@ static void peers_with_long_batches_do_not_step_alone(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* The fastest of four was cut off for ten minutes and went on alone. Its epoch was far beyond the others' then, and it never came
+ * back: it made samples that nobody averaged. */
+static void fast_peer_comes_back_from_far_ahead(void **unused) {
+  (void)unused;
+  home_scene s = usual(4, 8000000, 300000);
+  s.first_speed = 8;
+  s.apart_us = 600000000;
+  s.for_us = 60000000;
+  s.goals = HOME_BACK;
+  plays_seeds(&s, 1);
+}
+
+/* A copy of the state takes a fifth of an epoch, so offers are rare. A newcomer that finds none doubts nobody who answers. */
+static void newcomer_doubts_no_peer_whose_copies_take_long(void **unused) {
+  (void)unused;
+  home_scene s = usual(2, 5000000, 4000000);
+  s.copy_us = 1000000;
+  s.joiners = 1;
+  s.for_us = 120000000;
+  s.goals = HOME_NOBODY_DOUBTS;
+  plays_seeds(&s, 1);
+}
+
+/* One of four makes a batch in twenty times the time of the others. */
+static void slow_machine_costs_the_others_no_epochs(void **unused) {
+  (void)unused;
+  home_scene s = usual(3, 4000000, 300000);
+  s.joiners = 1;
+  s.joiner_speed = 0.05;
+  s.warm_us = s.for_us = 400000000;
+  s.goals = HOME_KEEPS_PACE;
+  plays_seeds(&s, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),
-      cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
-      cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone),
+      cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),       cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
+      cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone), cmocka_unit_test(fast_peer_comes_back_from_far_ahead),
+      cmocka_unit_test(newcomer_doubts_no_peer_whose_copies_take_long), cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static scene_setup keepers(size_t n, uint64_t seed) {
   return (scene_setup){.n = n, .n_values = 50000, .chunk_values = 2000, .seed = seed, .link = slow, .keep = 1};
 }
 
-/* What these members kept, NULL where that is nothing; all that is there is the same. Returns how many have something. */
+/* Takes the averages that these members kept, NULL if none; all are the same. Returns the number of members with averages. */
 static size_t take_kept(scene *s, unsigned set, hv_payload *out[SCENE_MEMBERS_MAX]) {
   const hv_payload *first = NULL;
   size_t n = 0;
@@ -162,6 +162,28 @@ static void round_that_fails_keeps_nothing(void **unused) {
   }
 }
 
+/* An allocation of one member fails, which may be that of a copy. All memory is given back. */
+static void members_without_memory_keep_the_same_or_nothing(void **unused) {
+  (void)unused;
+  size_t without = 0, some = 0;
+  for (uint64_t n = 0; n < 60; n++) {
+    scene s;
+    hv_payload *kept[SCENE_MEMBERS_MAX] = {NULL};
+    scene_setup how = keepers(3, 400 + n);
+    scene_open(&s, &how);
+    scene_begin_all(&s);
+    hv_mem_fail_in(hv_node_env(hv_sim_core(s.sim, 1))->mem, (long)(3 * n));
+    scene_run(&s, 60);
+    scene_all_have_the_same(&s, 5);
+    some += take_kept(&s, 7, kept) > 0;
+    without += s.members[1].status == HV_OK && !kept[1];
+    drop_kept(kept);
+    scene_close(&s);
+  }
+  assert_in_range(without, 1, 60);
+  assert_in_range(some, 30, 60);
+}
+
 static void member_that_does_not_ask_keeps_nothing(void **unused) {
   (void)unused;
   scene s;
@@ -185,6 +207,7 @@ int main(void) {
       cmocka_unit_test(auxiliary_with_a_part_of_the_spans_keeps_nothing),
       cmocka_unit_test(after_a_loss_members_keep_the_same_or_nothing),
       cmocka_unit_test(round_that_fails_keeps_nothing),
+      cmocka_unit_test(members_without_memory_keep_the_same_or_nothing),
       cmocka_unit_test(member_that_does_not_ask_keeps_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

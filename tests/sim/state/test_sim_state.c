@@ -656,19 +656,6 @@ static void refused_state_has_no_vote_and_the_next_is_loaded(void **unused) {
   }
 }
 
-static void a_load_that_takes_too_long_ends(void **unused) {
-  (void)unused;
-  scene sc;
-  open_scene(&sc, 243, 10 << 10);
-  nodes(&sc, 2);
-  offers(&sc, 0, 7, 3, 100000, HV_CODEC_NONE);
-  all_offered(&sc);
-  state_load(&sc.s, 1, &sc.try, "run", 3000);
-  ends(&sc, HV_TIMEOUT);
-  assert_in_range(sc.try.ended_us - sc.try.started_us, 3 * DHT_SECOND, 3 * DHT_SECOND + 100000);
-  close_scene(&sc);
-}
-
 static void ending_node_completes_its_loads_and_offers(void **unused) {
   (void)unused;
   for (int way = 0; way < 2; way++) {
@@ -790,7 +777,6 @@ int main(void) {
       cmocka_unit_test(load_keeps_the_callers_limits),
       cmocka_unit_test(refused_state_has_no_vote_and_the_next_is_loaded),
       cmocka_unit_test(look_finds_the_offered_epoch_and_downloads_nothing),
-      cmocka_unit_test(a_load_that_takes_too_long_ends),
       cmocka_unit_test(ending_node_completes_its_loads_and_offers),
       cmocka_unit_test(node_fails_alone_at_every_allocation_and_leaks_nothing),
       cmocka_unit_test(offer_without_digests_leaves_its_place_to_others),

@@ -188,6 +188,61 @@ static void joiners_over_slow_lines_take_turns(void **unused) {
   close_scene(sc);
 }
 
+/* 200 kB over a line of 10 KiB/s take 20 s, and the joiner allows 5 s. Bytes come all the time, so it has time. */
+static void load_lasts_while_bytes_come(void **unused) {
+  (void)unused;
+  scene *sc = open_scene(3, 10 << 10, 8192, 2);
+  offer_all(sc, 1, 50000);
+  all_offered(sc);
+  state_load(&sc->s, 1, &sc->tries[1], "run", 5000);
+  assert_true(state_finish(&sc->s, &sc->tries[1], 1, 60));
+  got_it(sc, 1);
+  assert_true(sc->tries[1].ended_us - sc->tries[1].started_us > 15 * DHT_SECOND);
+  close_scene(sc);
+}
+
+/* The donor's line ends after a part, and comes back in 8 s; the joiner allows 5 s, and says how much had come. */
+static void load_ends_some_time_after_its_last_byte(void **unused) {
+  (void)unused;
+  scene *sc = open_scene(4, 10 << 10, 8192, 2);
+  offer_all(sc, 1, 50000);
+  all_offered(sc);
+  state_load(&sc->s, 1, &sc->tries[1], "run", 5000);
+  dht_swarm_run(&sc->s.swarm, 10);
+  assert_int_equal(sc->tries[1].done, 0);
+  hv_sim_cut(sc->sim, 0, 1, 1);
+  dht_swarm_run(&sc->s.swarm, 8);
+  assert_int_equal(sc->tries[1].status, HV_TIMEOUT);
+  assert_non_null(strstr(sc->tries[1].text, "nothing arrived for 5 s after "));
+  hv_sim_cut(sc->sim, 0, 1, 0);
+  close_scene(sc);
+}
+
+/* ---- donors of several speeds ---- */
+
+/* Lines of 20, 40 and 80 KiB/s to a joiner give it nine tenths of their sum. */
+static void load_takes_from_each_source_by_its_speed(void **unused) {
+  (void)unused;
+  enum { DONORS = 3, JOINER = DONORS, VALUES = 700000 };
+  for (uint64_t seed = 5; seed < 10; seed++) {
+    scene *sc = open_scene(seed, 0, 8192, JOINER + 1);
+    for (size_t i = 0; i < DONORS; i++) {
+      hv_sim_link link = {.delay_us = 25000, .jitter_us = 2000, .rate = (uint64_t)(20 << 10) << i};
+      hv_sim_set_link(sc->sim, i, JOINER, &link);
+    }
+    offer_all(sc, DONORS, VALUES);
+    all_offered(sc);
+    state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 60000);
+    assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 60));
+    got_it(sc, JOINER);
+    double took_s = (double)(sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us) * 1e-6;
+    double rate = VALUES * sizeof(float) / took_s / (140 << 10);
+    if (rate < 0.9)
+      fail_msg("seed %d: the load took %.1f s, %.2f of the lines", (int)seed, took_s, rate);
+    close_scene(sc);
+  }
+}
+
 /* ---- donors that send just enough not to be given up ---- */
 
 /* Four of ten say the highest priority, and send a chunk every 14.9 s. The manifest comes from one of them, at once. */
@@ -302,6 +357,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(squatter_loses_a_donors_place_to_a_joiner),
       cmocka_unit_test(joiners_over_slow_lines_take_turns),
+      cmocka_unit_test(load_lasts_while_bytes_come),
+      cmocka_unit_test(load_ends_some_time_after_its_last_byte),
+      cmocka_unit_test(load_takes_from_each_source_by_its_speed),
       cmocka_unit_test(donors_that_are_slow_on_purpose_hold_no_joiner_up),
       cmocka_unit_test(a_crowd_that_pushes_to_the_front_leaves_places_to_others),
       cmocka_unit_test(places_of_liars_go_to_others),

@@ -109,7 +109,7 @@ static void close_scene(scene *sc) {
 
 /* ---- entries ---- */
 
-/* What is in an entry follows from its epoch and `history`. */
+/* The bytes of an entry follow from its epoch and `history`. */
 static void fill(uint8_t *out, uint64_t epoch, uint64_t history) {
   check_rng rng = {epoch * 1000 + history};
   for (size_t i = 0; i < ENTRY; i++)
@@ -221,7 +221,7 @@ static double stands(scene *sc, size_t node, uint64_t epoch, hv_step_log_standin
 
 /* ---- what is kept ---- */
 
-static void entries_come_from_those_who_keep_them(void **unused) {
+static void entries_come_from_their_keepers(void **unused) {
   (void)unused;
   scene sc;
   open_scene(&sc, 1, 6, 0, 0);
@@ -436,7 +436,7 @@ static void entries_of_an_ended_log_are_lost(void **unused) {
   close_scene(&sc);
 }
 
-static void entry_whose_keepers_all_end_is_lost(void **unused) {
+static void entry_is_lost_once_all_its_keepers_end(void **unused) {
   (void)unused;
   for (uint64_t seed = 60; seed < 64; seed++) {
     scene sc;
@@ -536,7 +536,7 @@ static void log_that_stops_leaves_nothing(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(entries_come_from_those_who_keep_them),
+      cmocka_unit_test(entries_come_from_their_keepers),
       cmocka_unit_test(entry_is_looked_for_until_it_is_announced),
       cmocka_unit_test(log_keeps_the_latest_entries_within_its_bounds),
       cmocka_unit_test(gap_begins_a_new_log),
@@ -547,7 +547,7 @@ int main(void) {
       cmocka_unit_test(entries_wait_within_the_bytes_ahead),
       cmocka_unit_test(keeper_that_ends_is_replaced_by_others),
       cmocka_unit_test(entries_of_an_ended_log_are_lost),
-      cmocka_unit_test(entry_whose_keepers_all_end_is_lost),
+      cmocka_unit_test(entry_is_lost_once_all_its_keepers_end),
       cmocka_unit_test(progress_says_how_much_has_come),
       cmocka_unit_test(announcements_of_a_full_log_cost_few_messages),
       cmocka_unit_test(log_that_stops_leaves_nothing),

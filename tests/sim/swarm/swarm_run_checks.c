@@ -208,7 +208,8 @@ static const pretender *member_of(const room *r, const hv_peer_id *id) {
 }
 
 /* Local steps: the average is that of what its members gave, weighted by their samples; so each anchor follows from what counted.
- * Not judged where a value of a member is missing, or a member has gone since. */
+ * Not judged where a value of a member is missing, or a member has gone since, also if it has begun anew and is in the same epoch
+ * again. */
 static void checks_anchor(room *r, size_t i) {
   member *s = &r->seats[i];
   const pretender *p = &s->program;
@@ -221,7 +222,7 @@ static void checks_anchor(room *r, size_t i) {
     return;
   for (size_t k = 0; k < p->round.n; k++) {
     const pretender *other = member_of(r, &p->round.members[k]);
-    if (!other || other->gave.epochs != got->epochs)
+    if (!other || other->gave.epochs != got->epochs || other->gave_before == got->epochs)
       return;
     double weight = (double)other->gave.samples; /* averagers here cut none */
     for (size_t v = 0; v < PRETENDER_ANCHOR; v++)

@@ -30,6 +30,11 @@ void swarm_over(swarm_run *run) {
     swarm_fail(run, "%zu blocks were left on the accounts of nodes", left);
 }
 
+#include <stdlib.h>
+static void home_say(void *arg, const char *line) {
+  (void)arg;
+  puts(line);
+}
 /* These faults, as the program has them. */
 static void plays_well_under(unsigned faults, void (*play_room)(swarm_run *run), uint64_t seed, size_t nodes, double minutes) {
   swarm_options options = {.first_seed = seed, .last_seed = seed, .nodes = nodes, .minutes = minutes, .faults = faults};
@@ -41,6 +46,7 @@ static void plays_well_under(unsigned faults, void (*play_room)(swarm_run *run),
   swarm_run run = {.options = &options, .seed = seed, .rng = {seed ^ 0x5eed}, .end_us = (uint64_t)(minutes * 60e6)};
   run.calm_us = run.end_us / 3 * 2;
   hv_mem_init(&run.mem, NULL, HV_MEM_UNLIMITED);
+  config.say = getenv("HV_NARRATE") ? home_say : NULL;
   run.sim = hv_sim_new(&run.mem, &config);
   assert_non_null(run.sim);
   play_room(&run);

@@ -70,7 +70,7 @@ function show(run) {
   at("peer-rows").replaceChildren(...run.peers.map(peer => row([
     peer.peer_id.slice(-8), peer.membership ? `${peer.name} ${peer.membership}` : peer.name, peer.role, peer.version, number(peer.epoch), number(peer.samples), share(peer.share),
     number(peer.speed, 1), number(peer.loss, 4), number(peer.rounds), number(peer.failures), epochOf(peer, run.numbers),
-    peer.doubt || peer.differs || peer.troubles[0] || `${Math.round(peer.age)} s ago`,
+    peer.doubt || peer.differs || peer.loading || peer.troubles[0] || `${Math.round(peer.age)} s ago`,
   ], peer.doubt ? "doubt" : peer.differs ? "differs" : peer.troubles.length ? "trouble" : "", peer.peer_id)));
   at("more").textContent = run.more_peers ? `and ${number(run.more_peers)} more` : "";
   at("silent").textContent = run.silent.length ? `Members that say nothing of this run: ${run.silent.map(([peer, membership]) => `${peer.slice(-8)} ${membership}`).join(", ")}` : "";

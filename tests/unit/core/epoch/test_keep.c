@@ -218,14 +218,15 @@ static void held_state_of_another_setup_gives_way(void **unused) {
 
 /* ---- bounds ---- */
 
-static void memory_has_room_for_two_states(void **unused) {
+/* A joiner on a slow line holds one for long, and the hub still takes the next. */
+static void slow_joiner_leaves_room_for_the_next_state(void **unused) {
   (void)unused;
   hv_keep k = holding(1, 4, SETUP);
   hv_keep_trainers now = trainers(5, SETUP);
-  assert_true(hv_keep_has_room(1));
-  assert_false(hv_keep_has_room(2));
-  assert_int_equal(hv_keep_look(&k, &now, 2), HV_KEEP_STEP_REST);
-  assert_int_equal(hv_keep_look(&k, &now, 1), HV_KEEP_STEP_LOOK);
+  assert_true(hv_keep_has_room(2));
+  assert_false(hv_keep_has_room(3));
+  assert_int_equal(hv_keep_look(&k, &now, 3), HV_KEEP_STEP_REST);
+  assert_int_equal(hv_keep_look(&k, &now, 2), HV_KEEP_STEP_LOOK);
 }
 
 static void largest_numbers_do_not_wrap(void **unused) {
@@ -293,7 +294,7 @@ int main(void) {
       cmocka_unit_test(hub_does_not_look_beyond_the_reach_of_trainers),
       cmocka_unit_test(held_far_state_gives_way_to_the_first_of_the_trainers),
       cmocka_unit_test(held_state_of_another_setup_gives_way),
-      cmocka_unit_test(memory_has_room_for_two_states),
+      cmocka_unit_test(slow_joiner_leaves_room_for_the_next_state),
       cmocka_unit_test(largest_numbers_do_not_wrap),
       cmocka_unit_test(loaded_state_is_kept_at_any_numbers),
       cmocka_unit_test(names_are_known_and_others_are_not),

@@ -79,7 +79,8 @@ static void asks(desk *d) {
   d->stream.on->data(&d->stream, &event);
 }
 
-static void snapshot_replaced_during_a_check_is_still_served(void **unused) {
+/* The joiner takes 12 bytes each 20 s. */
+static void replaced_snapshot_is_taken_from_a_slow_joiner(void **unused) {
   (void)unused;
   desk d;
   sit(&d);
@@ -95,6 +96,38 @@ static void snapshot_replaced_during_a_check_is_still_served(void **unused) {
     asks(&d);
     looks(&d);
   }
+  assert_int_equal(d.cancelled, 1);
+  rise(&d);
+}
+
+/* A joiner at 20 Mbit/s needs ten minutes, and the swarm's epochs are shorter. One that would stay for ever is not served for ever.
+ */
+static void replaced_snapshot_is_served_while_bytes_move(void **unused) {
+  (void)unused;
+  enum { RATE = 2500000, SECONDS = 600 };
+  static uint8_t bytes[RATE];
+  desk d;
+  sit(&d);
+  hv_payload_release(d.snapshot.manifest_bytes);
+  d.snapshot.manifest_bytes = hv_payload_borrow(&d.fake.mem, bytes, sizeof bytes, NULL, NULL);
+  d.snapshot.manifest.image = (uint64_t)RATE * SECONDS;
+  d.snapshot.retired_us = d.fake.now_us + 1;
+  for (int s = 0; s < SECONDS; s++) {
+    goes_by(&d, 1000000);
+    asks(&d);
+    looks(&d);
+  }
+  assert_int_equal(d.cancelled, 0);
+  uint64_t most_s = d.snapshot.manifest.image / HV_UPLOAD_LEAST + HV_UPLOAD_RETIRED_MS / 1000;
+  for (uint64_t s = SECONDS; s < most_s; s++) {
+    goes_by(&d, 1000000);
+    asks(&d);
+  }
+  looks(&d);
+  assert_int_equal(d.cancelled, 0);
+  goes_by(&d, 1000000);
+  asks(&d);
+  looks(&d);
   assert_int_equal(d.cancelled, 1);
   rise(&d);
 }
@@ -137,7 +170,8 @@ static void upload_pace_is_the_recent_one(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(snapshot_replaced_during_a_check_is_still_served),
+      cmocka_unit_test(replaced_snapshot_is_taken_from_a_slow_joiner),
+      cmocka_unit_test(replaced_snapshot_is_served_while_bytes_move),
       cmocka_unit_test(joiner_that_asks_nothing_is_dropped),
       cmocka_unit_test(upload_pace_is_the_recent_one),
   };

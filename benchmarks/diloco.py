@@ -1,0 +1,107 @@
+"""One training of the row `local-steps`: two workers in one process. Prints its loss on held-out bytes.
+
+    diloco.py WAY SEED STEPS OUTER     WAY: exact, plain, or one of CODECS
+"""
+
+import json
+import math
+import sys
+
+import torch
+
+from benchmarks.byte_model import CONTEXT, held_out_loss, loss_of, network, texts
+
+WORKERS, ROWS, RATE, WARM_UP = 2, 4, 2e-3, 50  #: ROWS: of each worker in a step
+LR, MOMENTUM = 0.7, 0.5  #: of the outer step
+CODECS = {"float32": "NoCompression", "bits8": "Linear8BitQuantization", "bits4": "Linear4BitQuantization"}
+
+
+def flat(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+class Worker:
+    """A model with its optimizer, whose rate follows a cosine over all steps."""
+
+    def __init__(self, seed, steps):
+        self.model = network(seed)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=RATE, betas=(0.9, 0.99))
+
+        def rate(step):
+            decay = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps))
+            return min(1.0, (step + 1) / WARM_UP) * decay
+
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, rate)
+
+    def step(self, text, starts):
+        self.optimizer.zero_grad()
+        loss_of(self.model, text, starts).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.scheduler.step()
+
+    def become(self, anchor):
+        with torch.no_grad():
+            torch.nn.utils.vector_to_parameters(anchor.clone(), self.model.parameters())
+
+
+class TorchStep:
+    """The outer step of plain PyTorch, in float32."""
+
+    def __init__(self, anchor):
+        self.anchor = torch.nn.Parameter(anchor.clone())
+        self._sgd = torch.optim.SGD([self.anchor], lr=LR, momentum=MOMENTUM, nesterov=True)
+
+    def step(self, differences):
+        self.anchor.grad = sum(differences) / len(differences)
+        self._sgd.step()
+        return self.anchor.detach()
+
+
+class OurStep:
+    """The outer step of the product's kernels: its codec both ways, as in a round, and its SGD."""
+
+    def __init__(self, anchor, codec):
+        import hivemind_c
+
+        self._codec, self._decoded = getattr(hivemind_c, codec)(), hivemind_c.deserialize_torch_tensor
+        self.anchor, self._momentum, self._begins = anchor.clone(), torch.zeros_like(anchor), True
+
+    def _sent(self, tensor):
+        return self._decoded(self._codec.compress(tensor))
+
+    def step(self, differences):
+        import _hivemind_c
+
+        average = self._sent(sum(map(self._sent, differences)) / len(differences))
+        _hivemind_c.outer_step(((self.anchor, self._momentum, average, self._begins),), LR, MOMENTUM, True)
+        self._begins = False
+        return self.anchor
+
+
+def train(way, seed, steps, outer):
+    torch.set_num_threads(1)
+    text, held_out = texts()
+    generator = torch.Generator().manual_seed(5 + seed)
+    starts = torch.randint(len(text) - CONTEXT - 1, (steps, WORKERS, ROWS), generator=generator)
+    if way == "exact":
+        worker = Worker(seed, steps)
+        for step in range(steps):
+            worker.step(text, starts[step].reshape(-1))
+        return held_out_loss(worker.model, held_out)
+    workers = [Worker(seed, steps) for _ in range(WORKERS)]
+    anchor = flat(workers[0].model)
+    rule = TorchStep(anchor) if way == "plain" else OurStep(anchor, CODECS[way])
+    every = steps // outer
+    for step in range(every * outer):
+        for which, worker in enumerate(workers):
+            worker.step(text, starts[step, which])
+        if (step + 1) % every == 0:
+            anchor = rule.step([anchor - flat(worker.model) for worker in workers]).clone()
+            for worker in workers:
+                worker.become(anchor)
+    return held_out_loss(workers[0].model, held_out)
+
+
+if __name__ == "__main__":
+    print(json.dumps({"loss": train(sys.argv[1], *map(int, sys.argv[2:5]))}))
