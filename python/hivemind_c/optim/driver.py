@@ -188,14 +188,13 @@ class Driver:
 
     def _drive(self) -> None:
         """Carries out what is to be done before the training thread goes on."""
-        machine = self.machine
-        if machine.is_free and not machine.has_now:
+        if self.machine.is_free and not self.machine.has_now:
             return
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
             while (order := self._next(clock)) is not None:
                 self._carry_out(Order(*order), NOW)
-                if machine.has_late and not machine.has_now:
+                if self.machine.has_late and not self.machine.has_now:
                     self._start_late()
 
     def _next(self, clock: EpochClock) -> Any:
