@@ -186,14 +186,13 @@ class Driver:
 
     def _drive(self) -> None:
         """Carries out what is to be done before the training thread goes on."""
-        machine = self.machine
-        if machine.is_free and not machine.has_now:
+        if self.machine.is_free and not self.machine.has_now:
             return
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
             while (order := self._next(clock)) is not None:
                 self._carry_out(Order(*order), NOW)
-                if machine.has_late and not machine.has_now:
+                if self.machine.has_late and not self.machine.has_now:
                     self._start_late()
 
     def _next(self, clock: EpochClock) -> Any:
@@ -225,10 +224,8 @@ class Driver:
             self.hands.act(order, lane)
         except BaseException:
             self.machine.broke(lane, order.number)
-            while self.machine.drops and lane == NOW:
-                self._carry_out(Order(*self.machine.next(NOW)), NOW)
-            while lane and (left := self.machine.next(LATE)) is not None:
-                self._carry_out(Order(*left), LATE)  # what was lost, and groups that are of no use
+            while self.machine.has_late if lane else self.machine.drops:
+                self._carry_out(Order(*self.machine.next(lane)), lane)  # lost samples, groups and sums of no use
             raise
 
     # ---- groups and rounds ----
