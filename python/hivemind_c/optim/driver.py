@@ -43,6 +43,7 @@ class Driver:
         self._optimizer, self._reporter = optimizer, reporter
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         dht = optimizer.dht
+        self.log = StepLog(optimizer, log_memory)  #: the averages that it keeps, and those that it repeats
         self.machine = _hivemind_c.Epoch(
             progress=optimizer.tracker.core,
             lineage=self._state.lineage,
@@ -59,8 +60,8 @@ class Driver:
             differs=bool(self._state.extra_tensors),
             epoch=self._state.local_epoch,
             record=events_path(dht.peer_id),
+            **self.log.sizes,
         )
-        self.log = StepLog(optimizer, log_memory)  #: the averages that it keeps
         self.hands = Hands(optimizer, self.machine, self.log)
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
@@ -80,6 +81,7 @@ class Driver:
             "WITHDRAW": self._withdraw,
             "LOOK": self._look,
             "LOAD": self._load,
+            **dict(WANT=self.log.want, REFUSE=self.log.refuse, LISTEN=self.hands.listen),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
