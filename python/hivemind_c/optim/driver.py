@@ -23,6 +23,7 @@ from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.notices import Notices
 from hivemind_c.optim.order import GRADIENTS, STATE, Order
 from hivemind_c.optim.reporter import Reporter
+from hivemind_c.optim.step_log import StepLog
 
 logger = logging.getLogger("hivemind_c.optim")
 NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
@@ -42,6 +43,7 @@ class Driver:
         self._optimizer, self._reporter = optimizer, reporter
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         dht = optimizer.dht
+        log = StepLog(optimizer, log_memory)
         self.machine = _hivemind_c.Epoch(
             progress=optimizer.tracker.core,
             lineage=self._state.lineage,
@@ -58,8 +60,9 @@ class Driver:
             differs=bool(self._state.extra_tensors),
             epoch=self._state.local_epoch,
             record=events_path(dht.peer_id),
+            **log.sizes,
         )
-        self.hands = Hands(optimizer, self.machine, log_memory)
+        self.hands = Hands(optimizer, self.machine, log)
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
@@ -78,6 +81,9 @@ class Driver:
             "WITHDRAW": self._withdraw,
             "LOOK": self._look,
             "LOAD": self._load,
+            "WANT": log.want,
+            "REFUSE": log.refuse,
+            "LISTEN": self.hands.listen,
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
