@@ -334,9 +334,8 @@ typedef struct hv_epoch {
   hv_epoch_look look;
   hv_epoch_hold hold;
   hv_epoch_offers offers;
-  int is_apart;     /* its latest step was its own */
-  int has_to_apply; /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
   int is_apart;      /* its latest step was its own */
+  int has_to_apply;  /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
   uint64_t ahead_us; /* since when it is far ahead of the others; HV_EPOCH_NONE: it is not */
   int goes_back;     /* the state that it loads is of an epoch before its own */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;
