@@ -75,7 +75,7 @@ static void fast_peer_comes_back_from_far_ahead(void **unused) {
 }
 
 /* A copy of the state takes a fifth of an epoch, so offers are rare. A newcomer that finds none doubts nobody who answers. */
-static void newcomer_doubts_no_peer_whose_copies_take_long(void **unused) {
+static void newcomer_doubts_no_peer_with_slow_copies(void **unused) {
   (void)unused;
   home_scene s = usual(2, 5000000, 4000000);
   s.copy_us = 1000000;
@@ -100,7 +100,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),       cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
       cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone), cmocka_unit_test(fast_peer_comes_back_from_far_ahead),
-      cmocka_unit_test(newcomer_doubts_no_peer_whose_copies_take_long), cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
+      cmocka_unit_test(newcomer_doubts_no_peer_with_slow_copies), cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
