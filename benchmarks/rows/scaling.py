@@ -62,6 +62,8 @@ def machine(folder, mode, peers, seconds):
             time.sleep(0.2)
         begin = time.time()
         time.sleep(seconds)
+        if program.poll() is not None:
+            sys.exit("the first trainer has ended")
         events = [local_peers.read(folder / f"events{i}") for i in range(peers)]
         batches = sum(e["t"] >= begin and e["what"] in ("batch", "epoch") for one in events for e in one)
         epochs = [e for e in events[0] if e["what"] == "epoch"]

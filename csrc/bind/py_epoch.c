@@ -15,6 +15,8 @@ enum { DISCARDED = 1, CUT = 2 };      /* the number of an order of lost samples 
 
 /* Of samples that an event has lost: a kind of the binding's own, behind those of the machine. */
 #define ORDER_LOST HV_EPOCH_ORDER_KINDS
+/* The same, for a training thread that waits for an entry of the log: to look whether it has come. */
+#define ORDER_LISTEN (HV_EPOCH_ORDER_KINDS + 1)
 
 typedef struct lane_queue {
   hv_epoch_order orders[QUEUE];
@@ -51,21 +53,22 @@ static int check_type(PyObject *object, const char *name) {
 }
 
 static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"progress",    "lineage",   "ledger",  "plan",  "peer_id",    "target",
-                                      "matchmaking", "averaging", "company", "alone", "begins_run", "reachable",
-                                      "differs",     "epoch",     "record",  NULL};
+  static const char *const names[] = {"progress",    "lineage",   "ledger",  "plan",        "peer_id",     "target",
+                                      "matchmaking", "averaging", "company", "alone",       "begins_run",  "reachable",
+                                      "differs",     "epoch",     "record",  "entry_bytes", "state_bytes", NULL};
   bind_state *state = PyType_GetModuleState(type);
   PyObject *progress, *lineage, *ledger, *plan, *peer;
-  unsigned long long target, epoch;
+  unsigned long long target, epoch, entry_bytes = 0, state_bytes = 0;
   double matchmaking, averaging, alone;
   int company, begins_run, reachable, differs;
   const char *record = "";
   hv_epoch_config config = {0};
   hv_error err = {0};
   if (!state ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&|s:Epoch", (char **)names, &progress, &lineage, &ledger, &plan,
-                                   &peer, bind_whole_number, &target, &matchmaking, &averaging, &company, &alone, &begins_run,
-                                   &reachable, &differs, bind_whole_number, &epoch, &record) ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&|sO&O&:Epoch", (char **)names, &progress, &lineage, &ledger,
+                                   &plan, &peer, bind_whole_number, &target, &matchmaking, &averaging, &company, &alone,
+                                   &begins_run, &reachable, &differs, bind_whole_number, &epoch, &record, bind_whole_number,
+                                   &entry_bytes, bind_whole_number, &state_bytes) ||
       check_type(progress, "Progress") < 0 || check_type(lineage, "Lineage") < 0 || check_type(ledger, "SampleLedger") < 0 ||
       check_type(plan, "EpochPlan") < 0 || bind_peer(state, peer, &config.me) < 0)
     return NULL;
@@ -83,6 +86,8 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   config.reachable = reachable;
   config.differs = differs;
   config.epoch = epoch;
+  config.entry_bytes = entry_bytes;
+  config.state_bytes = state_bytes;
   config.alpha = bind_progress_of(progress) ? hv_hive_progress_alpha(bind_progress_of(progress)) : 0;
   config.env = &self->env;
   config.lineage = bind_lineage_of(lineage);
@@ -404,6 +409,22 @@ static PyObject *epoch_loaded(PyObject *object, PyObject *args) {
   return fed(self, &event, HV_EPOCH_NOW);
 }
 
+static PyObject *epoch_entry(PyObject *object, PyObject *args) {
+  py_epoch *self = (py_epoch *)object;
+  hv_epoch_event event = {.kind = HV_EPOCH_ENTRY};
+  unsigned long long epoch;
+  PyObject *before, *stamps;
+  if (!PyArg_ParseTuple(args, "O&OO:entry", bind_whole_number, &epoch, &before, &stamps) || bind_lineage_know(self->lineage) < 0)
+    return NULL;
+  uint64_t *of_stamps = bind_numbers(stamps, &event.step.n_stamps);
+  event.epoch = epoch;
+  event.ok = event.has_mark = bind_mark(before, &event.mark);
+  event.step.stamps = of_stamps;
+  PyObject *result = PyErr_Occurred() ? NULL : fed(self, &event, HV_EPOCH_NOW);
+  PyMem_Free(of_stamps);
+  return result;
+}
+
 static PyObject *epoch_offered(PyObject *object, PyObject *args) {
   hv_epoch_event event = {.kind = HV_EPOCH_OFFERED};
   unsigned long long epoch;
@@ -447,7 +468,7 @@ static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
 /* ---- orders ---- */
 
 static const char *kind_of(const hv_epoch_order *order) {
-  return order->kind == ORDER_LOST ? "LOST" : hv_epoch_order_name(order->kind);
+  return (int)order->kind == ORDER_LOST ? "LOST" : (int)order->kind == ORDER_LISTEN ? "LISTEN" : hv_epoch_order_name(order->kind);
 }
 
 static const char *what_of(const hv_epoch_order *order) {
@@ -466,7 +487,8 @@ static PyObject *order_tuple(const hv_epoch_order *o) {
 }
 
 static int looks_out(const hv_epoch *machine) {
-  return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING || machine->state == HV_EPOCH_ENDING;
+  return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING || machine->state == HV_EPOCH_ENDING ||
+         machine->state == HV_EPOCH_REPEATING;
 }
 
 /* Of a wait until this moment: no longer than a signal may wait. */
@@ -513,6 +535,8 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
     }
     if (waits(self) < 0)
       return NULL;
+    if (!q->n && self->machine.state == HV_EPOCH_REPEATING)
+      return order_tuple(&(hv_epoch_order){.kind = ORDER_LISTEN});
   }
   hv_epoch_order order = q->orders[q->first];
   q->first = (q->first + 1) % QUEUE;
@@ -541,6 +565,8 @@ static const PyMethodDef methods[] = {
     {"word", epoch_word, METH_O, "word(which) -> [mark, rank] for the others of a group, or None: no word of this peer is judged."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
     {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
+    {"entry", epoch_entry, METH_VARARGS,
+     "entry(epoch, mark or None, stamps): the average that was wanted is there, for a replica with that mark; None: it is lost."},
     {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},
     {"wanted", (PyCFunction)(void (*)(void))epoch_wanted, METH_VARARGS | METH_KEYWORDS,
      "wanted(epoch, by_hub=False): a joiner wants the state of that epoch; by_hub: a hub asks to be given that, or a later one."},

@@ -133,7 +133,7 @@ static uint8_t *room(hv_state_load *load, const hv_manifest *manifest) {
   h->image = hv_mem_aligned(scene->s.mem, h->size + 1);
   hub->bytes += h->size;
   hub->bytes_peak = hub->bytes > hub->bytes_peak ? hub->bytes : hub->bytes_peak;
-  if (h->size > scene->size_max || hub->bytes > 2 * scene->size_max)
+  if (h->size > scene->size_max || hub->bytes > HV_KEEP_STATES * scene->size_max)
     broke(scene, "the hub holds more than its bound");
   return h->image;
 }

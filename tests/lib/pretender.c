@@ -91,6 +91,10 @@ static void act(void *arg, const hv_epoch_order *order) {
   pretender *p = arg;
   if (order->action == HV_EPOCH_PREPARE)
     checks_plan(p);
+  if (order->action == HV_EPOCH_REPEAT && p->entry)
+    hv_payload_release(p->entry);
+  if (order->action == HV_EPOCH_REPEAT && (p->entry = hv_epoch_driver_entry(p->driver, order)) != NULL)
+    hv_payload_keep(p->entry);
   if (p->n_works[order->lane] == PRETENDER_QUEUE) {
     pretender_fails(p, "n%zu has too many actions to do at once", p->index);
     return;
@@ -402,6 +406,21 @@ static void applies(pretender *p, int averaged) {
   memcpy(p->model, main, OF_SUMS);
 }
 
+/* The averages of an entry, in place of its own gradients. */
+static int repeats(pretender *p) {
+  hv_error err = {0};
+  hv_payload *entry = p->entry;
+  p->entry = NULL;
+  if (!entry)
+    return 0;
+  hv_status status = hv_average_repeat(p->averages[HV_EPOCH_GRADIENTS], entry->parts, entry->n_parts, &err);
+  hv_payload_release(entry);
+  p->repeated += status == HV_OK;
+  if (status != HV_OK)
+    hv_sim_say(p->sim, "n%zu repeats no entry: %s", p->index, err.text);
+  return status == HV_OK;
+}
+
 static int does(pretender *p, const hv_epoch_order *order) {
   int ok;
   if (p->program.options.outer && pretender_anchor_does(p, order, &ok))
@@ -453,6 +472,8 @@ static int does(pretender *p, const hv_epoch_order *order) {
       p->sums[v] = p->gradients[v] * (float)order->samples;
     p->summed = order->samples;
     return 1;
+  case HV_EPOCH_REPEAT:
+    return repeats(p);
   case HV_EPOCH_DROP:
     memset(p->sums, 0, sizeof p->sums);
     p->summed = 0;
@@ -575,6 +596,15 @@ static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *
   return hv_average_new(hv_node_averages(p->node), &config, &p->averages[which], NULL);
 }
 
+/* The bytes of its model; an average without a codec, which is a little more. */
+static uint64_t log_of_model(const pretender *p) {
+  const hv_average *gradients = p->averages[HV_EPOCH_GRADIENTS];
+  uint64_t bytes = sizeof(float) * (PRETENDER_VALUES + (uint64_t)p->program.bulk);
+  uint64_t one = gradients ? hv_average_kept_size(gradients) : 0;
+  bytes = bytes > one ? bytes : one;
+  return bytes > PRETENDER_LOG_LEAST ? bytes : PRETENDER_LOG_LEAST;
+}
+
 static void opens(pretender *p) {
   const pretender_program *g = &p->program;
   hv_error err = {0};
@@ -593,6 +623,7 @@ static void opens(pretender *p) {
                                              .alone_us = 5000000,
                                              .begins_run = g->begins_run,
                                              .reachable = !g->client,
+                                             .state_bytes = g->no_log ? 0 : image_of(p) + PRETENDER_LOG_LEAST,
                                              .differs = g->differs,
                                              .me = p->id},
                                    .run_id = hv_span_of("run", 3),
@@ -600,6 +631,9 @@ static void opens(pretender *p) {
                                    .terms = g->terms,
                                    .client_mode = g->client,
                                    .load_ms = g->load_ms,
+                                   .log_memory = g->no_log       ? 0
+                                                 : g->log_memory ? g->log_memory
+                                                                 : log_of_model(p),
                                    .averages = {p->averages[0], p->averages[1]},
                                    .hands = {act, tell, offer, give, room, mark, were_alike, met, NULL, p}};
   for (int i = 0; i < HV_MARK_SIZE; i++)
@@ -695,6 +729,9 @@ static void lets_go(void *self) {
   p->arriving = NULL;
   hv_mem_free(p->image);
   p->image = NULL;
+  if (p->entry)
+    hv_payload_release(p->entry);
+  p->entry = NULL;
   p->node = NULL;
 }
 

@@ -20,6 +20,8 @@ enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is t
 enum { PRETENDER_ANCHOR = (PRETENDER_VALUES - 1) / 2, PRETENDER_MET = 80, PRETENDER_RANGES = PRETENDER_VALUES };
 enum { PRETENDER_BULK_MAX = 1 << 18, PRETENDER_BULK_BYTES = 12 }; /* of AdamW: a parameter and its two statistics */
 
+enum { PRETENDER_LOG_LEAST = 8192 }; /* a log of a model without bulk */
+
 enum { PRETENDER_PARTS = 2 }; /* of a state: its values, and what is there for its bytes */
 
 /* Harm that a program means. Its own replica stays as it is. */
@@ -41,7 +43,9 @@ typedef struct pretender_program {
   uint32_t chunk_values, chunk_bytes; /* of averages, 0: 4; and of states, 0: as usual */
   uint64_t up_rate, down_rate;        /* of its line; 0: no limit */
   uint32_t load_ms;
-  uint64_t model; /* the values that it begins with follow from this number */
+  uint64_t log_memory; /* bytes of the averages that it keeps; 0: those of its model, PRETENDER_LOG_LEAST at least */
+  int no_log;          /* 1: it keeps none, and repeats none */
+  uint64_t model;      /* the values that it begins with follow from this number */
   int client, begins_run;
   hv_epoch_company company;
   double fails;                           /* probability that a gradient is not finite */
@@ -151,6 +155,7 @@ typedef struct pretender {
   uint64_t summed, schedule;
   uint8_t *image;
   pretender_shared offers[PRETENDER_OFFERS], gifts[PRETENDER_OFFERS];
+  hv_payload *entry; /* that it is to repeat; NULL: none */
   /* a hub's */
   pretender_trainers *trainers; /* set by who makes a hub, as the next one */
   void *trainers_arg;
@@ -167,6 +172,7 @@ typedef struct pretender {
   uint64_t lied_of[PRETENDER_LIES], n_lied_of; /* hashes of the states that it offered and that were lies, the latest ones */
   uint64_t posted;                             /* batches that it began after its machine had given it actions */
   uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
+  uint64_t repeated;                           /* steps of others that it has made again */
   pretender_difference gave, got;              /* with an outer optimizer */
   uint64_t gave_before;                        /* `gave.epochs` of an earlier life, which a round may have taken */
   pretender_met round;                         /* that of `got` */

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert(HV_EPOCH_STAMPS == HV_STEP_LOG_STAMPS && HV_EPOCH_ENTRIES == HV_STEP_LOG_ENTRIES, "as the log has them");
+_Static_assert(HV_MARK_SIZE == HV_BALLOT_LINEAGE, "a mark is a lineage");
+
 enum {
   TEXT_MAX = 24,
   LOOK_US = 50000 /* without hands: between two looks at the run */
@@ -42,6 +45,12 @@ struct hv_epoch_driver {
   uint64_t met_epoch;
   hv_progress_figures figures; /* of the event under way */
   int is_loading, only_look, is_busy, is_leaving, is_told_over;
+  hv_step_log *log; /* NULL: it keeps and repeats nothing */
+  int log_stops;
+  uint64_t averaged_us; /* when the latest round of gradients was over; 0: none was */
+  uint64_t comes;       /* 1 + the epoch of the state whose bytes begin to come; 0: the machine knows */
+  uint64_t wanted;      /* the epoch whose entry the machine waits for */
+  int wants;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
 };
 
@@ -60,7 +69,10 @@ static void own(void *arg, hv_progress_own *out) {
 
 static void time_passes(hv_epoch_driver *d) {
   hv_epoch_event event = {.kind = HV_EPOCH_TIME};
-  if (!d->config.hands.act && hv_epoch_is_free(&d->machine) && now_of(d) >= d->look_us) {
+  if (d->comes) {
+    event = (hv_epoch_event){.kind = HV_EPOCH_LOADS, .epoch = d->comes - 1};
+    d->comes = 0;
+  } else if (!d->config.hands.act && hv_epoch_is_free(&d->machine) && now_of(d) >= d->look_us) {
     event.kind = HV_EPOCH_BATCH;
     d->look_us = now_of(d) + LOOK_US; /* also where each look ends at once */
   }
@@ -116,6 +128,88 @@ static void looks_whether_over(hv_epoch_driver *d) {
     d->config.hands.over(d->config.hands.arg);
 }
 
+/* ---- the log ---- */
+
+/* Rules 6 and 9 of docs/design/log.md. A peer with another replica than the swarm's keeps none. */
+static void keeps(hv_epoch_driver *d, uint64_t epoch, const hv_epoch_facts *facts, hv_payload *chunks) {
+  uint64_t before_us = d->averaged_us, now_us = now_of(d);
+  hv_lineage_view view = hv_lineage_view_of(d->members, facts->n_members);
+  int is_mine = !d->machine.traits.has_replica || hv_mark_equal(&d->machine.lineage->mark, &view.swarms);
+  d->averaged_us = now_us;
+  if (!d->log || !d->config.log_memory || !chunks || !facts->stamp || !view.any || !is_mine ||
+      (before_us && now_us < before_us + HV_STEP_LOG_AGAIN_US))
+    return;
+  hv_step_log_facts entry = {.epoch = epoch, .stamps = {facts->stamp}, .n_stamps = 1};
+  memcpy(entry.before, view.swarms.bytes, HV_BALLOT_LINEAGE);
+  hv_step_log_add(d->log, &entry, chunks); /* one that has no place is missing there, as it would be later */
+}
+
+static void tells_entry(hv_epoch_driver *d) {
+  hv_step_log_facts facts;
+  hv_payload *chunks;
+  if (!d->log || !d->wants)
+    return;
+  hv_step_log_standing standing = hv_step_log_look(d->log, d->wanted, &facts, &chunks);
+  hv_epoch_event event = {.kind = HV_EPOCH_ENTRY, .epoch = d->wanted, .ok = standing == HV_STEP_LOG_THERE};
+  if (standing != HV_STEP_LOG_THERE && standing != HV_STEP_LOG_LOST)
+    return;
+  if (event.ok) {
+    event.has_mark = 1;
+    memcpy(event.mark.bytes, facts.before, sizeof event.mark.bytes);
+    event.step.stamps = facts.stamps;
+    event.step.n_stamps = facts.n_stamps;
+  }
+  drives(d, &event);
+}
+
+static void log_changed(void *arg) {
+  tells_entry(arg);
+}
+
+static void wants(hv_epoch_driver *d, const hv_epoch_order *order) {
+  if (!d->log)
+    return;
+  d->wanted = order->epoch;
+  d->wants = order->number > order->epoch;
+  hv_step_log_want(d->log, order->epoch, order->number, order->samples);
+  tells_entry(d);
+}
+
+hv_payload *hv_epoch_driver_entry(hv_epoch_driver *d, const hv_epoch_order *order) {
+  hv_payload *chunks = NULL;
+  int is_there = d->log && hv_step_log_look(d->log, order->epoch, NULL, &chunks) == HV_STEP_LOG_THERE;
+  return is_there ? chunks : NULL;
+}
+
+static void log_is_over(void *arg) {
+  hv_epoch_driver *d = arg;
+  hv_step_log_free(d->log);
+  d->log = NULL;
+  looks_whether_over(d);
+}
+
+static void log_stops(hv_epoch_driver *d) {
+  if (!d->log || d->log_stops)
+    return;
+  d->log_stops = 1;
+  hv_step_log_stop(d->log, log_is_over, d);
+}
+
+/* 0: nothing is averaged that others could step with. */
+static int has_log(const hv_epoch_driver *d) {
+  hv_epoch_traits traits = hv_epoch_traits_of(&d->config.epoch.options);
+  int is_used = d->config.log_memory || d->config.epoch.state_bytes;
+  return is_used && d->config.averages[HV_EPOCH_GRADIENTS] && traits.sums && !traits.carries && !d->config.epoch.differs;
+}
+
+static hv_status opens_log(hv_epoch_driver *d, hv_error *err) {
+  if (!has_log(d))
+    return HV_OK;
+  d->config.epoch.entry_bytes = d->config.epoch.state_bytes ? hv_average_kept_size(d->config.averages[HV_EPOCH_GRADIENTS]) : 0;
+  return hv_step_log_new(d->env, d->state, &(hv_step_log_config){d->config.state_key, d->config.log_memory, log_changed, d},
+                         &d->log, err);
+}
+
 static void round_over(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
   hv_epoch_driver *d = step->owner;
   hv_epoch_which which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
@@ -134,6 +228,10 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
   hv_epoch_event event = hv_epoch_round_event(&round, &facts, d->members);
   int is_void = r->is_void;
   r->is_under_way = r->is_void = 0;
+  if (which == HV_EPOCH_GRADIENTS && facts.outcome == HV_EPOCH_CONFIRMED)
+    keeps(d, r->number, &facts, outcome->kept);
+  if (which == HV_EPOCH_REPLICA_STATE && status == HV_OK && !event.ok && d->log)
+    hv_step_log_end(d->log); /* the state has changed by another average than that of gradients */
   if (which == HV_EPOCH_GRADIENTS) {
     d->n_members = facts.n_members;
     d->met_epoch = r->number;
@@ -165,6 +263,7 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
         .wait_ms = (uint32_t)(order->wait_us / 1000),
         .timeout_ms = (uint32_t)(order->timeout_us / 1000),
         .require_trigger = 1,
+        .keep = d->log && d->config.log_memory && order->which == HV_EPOCH_GRADIENTS,
         .repeats = d->machine.traits.carries};
     r->is_under_way = hv_average_start(r->average, &r->step, NULL) == HV_OK;
     r->is_void = r->is_given_up = 0;
@@ -203,6 +302,9 @@ static void gives_up(hv_epoch_driver *d, hv_epoch_which which) {
 
 static uint8_t *room(hv_state_load *load, const hv_manifest *manifest) {
   hv_epoch_driver *d = load->owner;
+  d->comes = 1 + manifest->epoch; /* the machine hears it after this call of the load's */
+  if (d->progress)
+    d->env->timer_set(d->env, &d->timer, 0);
   return d->config.hands.room(d->config.hands.arg, manifest);
 }
 
@@ -211,6 +313,7 @@ static void load_over(hv_state_load *load, hv_status status, const char *text) {
   hv_epoch_event event = {.kind = d->only_look ? HV_EPOCH_LOOKED : HV_EPOCH_LOADED, .epoch = load->epoch, .ok = status == HV_OK};
   (void)text;
   d->is_loading = 0;
+  d->comes = 0;
   if (event.ok && !d->only_look)
     event.ok = event.has_mark = d->config.hands.mark(d->config.hands.arg, load->manifest, &event.mark);
   drives(d, &event);
@@ -284,6 +387,7 @@ static void says_goodbye(hv_epoch_driver *d) {
   goes_aside(d);
   if (d->is_loading)
     hv_state_load_cancel(d->state, &d->load);
+  log_stops(d);
   if (d->waits_for_hub)
     hv_givers_wait_end(d->givers, d->config.state_key);
   if (d->progress) {
@@ -344,6 +448,13 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
   case HV_EPOCH_LOOK:
   case HV_EPOCH_LOAD:
     loads(d, order, order->kind == HV_EPOCH_LOOK);
+    break;
+  case HV_EPOCH_WANT:
+    wants(d, order);
+    break;
+  case HV_EPOCH_REFUSE:
+    if (d->log)
+      hv_step_log_refuse(d->log, order->epoch);
     break;
   case HV_EPOCH_DISBELIEVE:
     if (d->progress)
@@ -460,7 +571,7 @@ void hv_epoch_driver_leave(hv_epoch_driver *d) {
 
 int hv_epoch_driver_is_over(const hv_epoch_driver *d) {
   int rounds = d->rounds[HV_EPOCH_GRADIENTS].is_under_way || d->rounds[HV_EPOCH_REPLICA_STATE].is_under_way;
-  return d->machine.state == HV_EPOCH_OVER && !rounds && !d->is_loading && !d->waits_for_hub;
+  return d->machine.state == HV_EPOCH_OVER && !rounds && !d->is_loading && !d->waits_for_hub && !d->log;
 }
 
 const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *d) {
@@ -492,6 +603,8 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
     d->rounds[which].average = config->averages[which];
   hv_status status = hv_progress_check(&d->config.terms, err);
   if (status == HV_OK)
+    status = opens_log(d, err);
+  if (status == HV_OK)
     status = hv_epoch_init(&d->machine, &d->config.epoch, env->now_us(env), err);
   hv_lineage_begin(&d->lineage, &config->mark);
   if (status == HV_OK && config->trace)
@@ -506,6 +619,7 @@ hv_status hv_epoch_driver_new(const hv_epoch_node *node, const hv_epoch_driver_c
   if (status == HV_OK)
     status = hv_progress_open(node->progress, &progress, &d->progress, err);
   if (status != HV_OK) {
+    hv_step_log_free(d->log);
     hv_mem_free(d);
     return status;
   }
@@ -523,5 +637,6 @@ void hv_epoch_driver_free(hv_epoch_driver *d) {
     d->env->timer_clear(d->env, &d->timer);
     hv_progress_close(d->progress);
   }
+  hv_step_log_free(d->log);
   hv_mem_free(d);
 }

@@ -2,7 +2,7 @@
  * came of them. The program's hands do the rest. A peer that holds no replica, such as a hub, has no hands: the driver answers
  * each action itself, and looks at the run on a timer, in place of a training thread.
  *
- * Room: core (uses epoch, trace, facts, average, progress, state).
+ * Room: core (uses epoch, trace, facts, average, progress, state, step_log).
  * Owner: the code that made it, which owns the averagers and the tensors.
  * Thread: the hive thread.
  * Limits: HV_EPOCH_OFFERS offers of one peer at a time.
@@ -14,6 +14,7 @@
 #include "core/average/average.h"
 #include "core/epoch/trace.h"
 #include "core/state/giver.h"
+#include "core/state/step_log.h"
 #include "core/state/taker.h"
 
 typedef struct hv_epoch_driver hv_epoch_driver;
@@ -63,10 +64,12 @@ typedef struct hv_epoch_node {
 } hv_epoch_node;
 
 typedef struct hv_epoch_driver_config {
-  hv_epoch_config epoch; /* env, lineage and ledger are filled in; without hands: auxiliary is set */
-  hv_mark mark;          /* of the replica that it begins with */
-  hv_span run_id;        /* prefix of progress; borrowed, as the next one */
-  hv_span state_key;     /* prefix of states */
+  /* env, lineage, ledger and entry_bytes are filled in; without hands: auxiliary is set. state_bytes 0: it repeats no steps. */
+  hv_epoch_config epoch;
+  uint64_t log_memory; /* bytes of the averages that it keeps for others; 0: none */
+  hv_mark mark;        /* of the replica that it begins with */
+  hv_span run_id;      /* prefix of progress; borrowed, as the next one */
+  hv_span state_key;   /* prefix of states */
   hv_progress_terms terms;
   int client_mode;
   uint32_t load_ms;
@@ -89,6 +92,9 @@ void hv_epoch_driver_done(hv_epoch_driver *driver, uint64_t number, int ok, uint
 /* The hands could not do an action: it has not happened, and the program gets the error. */
 void hv_epoch_driver_broke(hv_epoch_driver *driver, uint64_t number);
 void hv_epoch_driver_offered(hv_epoch_driver *driver, uint64_t epoch, int ok);
+/* Of REPEAT, within hands.act alone: the averages of that epoch, encoded, borrowed. The hands may keep a reference. NULL: they are
+ * not there. */
+hv_payload *hv_epoch_driver_entry(hv_epoch_driver *driver, const hv_epoch_order *order);
 /* The training thread is here with a batch whose gradients are of the model before a load. */
 void hv_epoch_driver_behind(hv_epoch_driver *driver, uint64_t samples);
 /* Between two batches: so many samples of other processes of this peer, or of a checkpoint, are in the sums. `behind`: and so many

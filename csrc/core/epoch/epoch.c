@@ -7,14 +7,16 @@ static const unsigned allowed[HV_EPOCH_STATES] = {
     [HV_EPOCH_LOOKING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
     [HV_EPOCH_GATHERING] = TO(ENDING) | TO(COMING) | TO(LEAVING),
     [HV_EPOCH_ENDING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
-    [HV_EPOCH_COMING] = TO(LOADING) | TO(LEAVING),
-    [HV_EPOCH_LOADING] = TO(LOOKING) | TO(GATHERING) | TO(RESTING) | TO(LEAVING),
+    [HV_EPOCH_COMING] = TO(LOADING) | TO(REPEATING) | TO(LEAVING),
+    [HV_EPOCH_LOADING] = TO(LOOKING) | TO(GATHERING) | TO(REPEATING) | TO(RESTING) | TO(LEAVING),
+    [HV_EPOCH_REPEATING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
     [HV_EPOCH_RESTING] = TO(COMING) | TO(GATHERING) | TO(LEAVING),
     [HV_EPOCH_LEAVING] = TO(OVER),
 };
 
 const char *hv_epoch_state_name(hv_epoch_state state) {
-  static const char *const names[] = {"LOOKING", "GATHERING", "ENDING", "COMING", "LOADING", "RESTING", "LEAVING", "OVER"};
+  static const char *const names[] = {"LOOKING",   "GATHERING", "ENDING",  "COMING", "LOADING",
+                                      "REPEATING", "RESTING",   "LEAVING", "OVER"};
   return (unsigned)state < HV_EPOCH_STATES ? names[state] : "?";
 }
 
@@ -28,7 +30,7 @@ const char *hv_epoch_wait_name(hv_epoch_wait wait) {
 }
 
 const char *hv_epoch_work_name(unsigned action) {
-  static const char *const names[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET", "RETURN"};
+  static const char *const names[] = {"PREPARE", "TAKE", "SNAPSHOT", "ADOPT", "DROP", "MEET", "RETURN", "REPEAT"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_WORKS - HV_EPOCH_ACTIONS, "each work has its name");
   if (action < HV_EPOCH_ACTIONS)
     return hv_epoch_action_name((hv_epoch_action)action);
@@ -36,8 +38,9 @@ const char *hv_epoch_work_name(unsigned action) {
 }
 
 const char *hv_epoch_notice_name(hv_epoch_notice notice) {
-  static const char *const names[] = {"ALONE",  "COMPANY", "STOP",  "OWN_STEP", "STAYS",   "LEFT_OUT", "NO_STEP", "WRONG",  "DOUBT",
-                                      "SILENT", "ENTERS",  "ASIDE", "ENDED",    "SETTLED", "LOADED",   "RESTS",   "CARRIES"};
+  static const char *const names[] = {"ALONE",   "COMPANY", "STOP",   "OWN_STEP", "STAYS",   "LEFT_OUT",
+                                      "NO_STEP", "WRONG",   "DOUBT",  "SILENT",   "ENTERS",  "ASIDE",
+                                      "ENDED",   "SETTLED", "LOADED", "RESTS",    "CARRIES", "REPEATS"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_NOTICES, "each notice has its name");
   return (unsigned)notice < HV_EPOCH_NOTICES ? names[notice] : "?";
 }
@@ -138,6 +141,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .lineage = config->lineage,
                      .told = config->epoch,
                      .made = config->epoch,
+                     .replica = config->epoch ? config->epoch : HV_EPOCH_NONE, /* a new model leads to no step that others keep */
                      .batch_us = now_us,
                      .meter.alpha = config->alpha > 0 ? config->alpha : HV_METER_ALPHA,
                      .sought = HV_EPOCH_NONE,
@@ -172,6 +176,7 @@ static uint64_t samples_of(const hv_epoch *self) {
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out) {
   int comes = self->state == HV_EPOCH_COMING || self->state == HV_EPOCH_LOADING || self->state == HV_EPOCH_RESTING ||
               (self->state == HV_EPOCH_LOOKING && self->own.looking.gone_us != HV_EPOCH_NONE);
+  uint64_t goal = epoch_repeats_for(self);
   *out = (hv_progress_own){.any = !epoch_is_aside(self) && self->traits.has_replica,
                            .epoch = self->told,
                            .samples = samples_of(self) + (epoch_is_aside(self) ? 0 : samples),
@@ -181,7 +186,9 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
                            .serial = self->serial,
                            .step = self->step,
                            .paused = !hv_epoch_is_free(self),
-                           .comes = comes && self->traits.has_replica ? 1 + self->wanted : 0};
+                           .comes = goal != HV_EPOCH_NONE               ? 1 + goal
+                                    : comes && self->traits.has_replica ? 1 + self->wanted
+                                                                        : 0};
 }
 
 /* ---- batches ---- */
@@ -409,6 +416,10 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
     epoch_come_acted(self, action, e);
     return;
   }
+  if (self->state == HV_EPOCH_REPEATING && lane == HV_EPOCH_NOW) {
+    epoch_repeat_acted(self, action, e);
+    return;
+  }
   if (!self->traits.has_replica) {
     follower_is_prepared(self, e);
     return;
@@ -457,7 +468,10 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
     epoch_waits_for_batch(self);
   } else if (action == HV_EPOCH_SNAPSHOT || action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT || self->late == HV_EPOCH_LATE_VOID)
     has_acted(self, &none);
-  else {
+  else if (self->state == HV_EPOCH_REPEATING && lane == HV_EPOCH_NOW) {
+    self->end.acting[lane] = 0;
+    epoch_repeats_no_more(self, e);
+  } else {
     self->end.acting[lane] = 0;
     self->has_to_step = self->goes_on = 0;
     epoch_end_breaks(self, lane, e);
@@ -474,7 +488,7 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   self->wanted = 0;
   epoch_counts(self, e->epoch, e->now_us);
   self->before = 0;
-  self->made = e->epoch;
+  self->made = self->replica = e->epoch;
   self->offers.settled_us = e->now_us;
   epoch_wake(self, 0);
 }
@@ -549,6 +563,12 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
   case HV_EPOCH_LOADED:
     epoch_has_loaded(self, e);
     break;
+  case HV_EPOCH_LOADS:
+    epoch_loads_begin(self, e);
+    break;
+  case HV_EPOCH_ENTRY:
+    epoch_has_entry(self, e);
+    break;
   case HV_EPOCH_WANTED:
     epoch_is_wanted(self, e);
     break;
@@ -570,8 +590,12 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     epoch_void_ends(self);
   if (self->state == HV_EPOCH_LOOKING && e->kind == HV_EPOCH_TIME)
     epoch_looks(self, e);
+  if (self->state == HV_EPOCH_REPEATING)
+    epoch_repeats_on(self, e);
   if (self->state == HV_EPOCH_COMING)
     epoch_come_goes_on(self, e);
+  if (self->state == HV_EPOCH_LOADING)
+    epoch_loads_beside(self, e);
   if (self->state == HV_EPOCH_ENDING && e->kind == HV_EPOCH_TIME &&
       (self->end.rounding[HV_EPOCH_NOW] || self->late == HV_EPOCH_LATE_WORKS))
     epoch_offers_overdue(self, e);
@@ -622,6 +646,8 @@ hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {
     return self->late == HV_EPOCH_LATE_VOID ? HV_EPOCH_WAITS_LATE : HV_EPOCH_WAITS_COMES;
   case HV_EPOCH_LOADING:
     return HV_EPOCH_WAITS_LOAD;
+  case HV_EPOCH_REPEATING:
+    return HV_EPOCH_WAITS_ENTRY;
   case HV_EPOCH_RESTING:
     return HV_EPOCH_WAITS_REST;
   case HV_EPOCH_GATHERING:

@@ -29,6 +29,7 @@
   X(HANDS, 0, "the program's answer to an action; no limit")                                                                       \
   X(COMES, 0, "the next epoch, whose state is loaded: matchmaking_time at most")                                                   \
   X(LOAD, 0, "a state: load_state_timeout after its last byte")                                                                    \
+  X(ENTRY, 0, "an average that it repeats: averaging_timeout until the others have it, then as long as the log looks for it")      \
   X(REST, 5000000, "the next attempt to load: 0.25 s, then twice as long each time")                                               \
   X(DOUBT, 60000000, "claims without a state to count again: 1 s, then twice as long each time")                                   \
   X(WRONG, 30000000, "a wrong replica's peer until it doubts the others")                                                          \
@@ -65,6 +66,8 @@ enum {
   HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
   HV_EPOCH_FAR_AHEAD = 2,      /* epochs that a peer is ahead of the others, which follow it no more */
   HV_EPOCH_BEYOND = 2,         /* offers by which claims may be ahead of the newest state that was found */
+  HV_EPOCH_ENTRIES = 32,       /* averages that a peer repeats rather than to load a state, at most */
+  HV_EPOCH_STAMPS = 16,        /* of one of them */
   HV_EPOCH_ORDERS = 32,
   HV_EPOCH_MEMBERS = 256
 };
@@ -75,6 +78,7 @@ typedef enum hv_epoch_state {
   HV_EPOCH_ENDING,    /* the epoch's end, as its plan says */
   HV_EPOCH_COMING,    /* aside; waits for the epoch whose state it loads */
   HV_EPOCH_LOADING,   /* aside; loads, and takes over */
+  HV_EPOCH_REPEATING, /* aside; makes the steps that the others have made */
   HV_EPOCH_RESTING,   /* aside; a load has failed */
   HV_EPOCH_LEAVING,   /* says goodbye */
   HV_EPOCH_OVER,
@@ -102,6 +106,7 @@ typedef enum hv_epoch_work {
   HV_EPOCH_DROP,                       /* the sums are of no use */
   HV_EPOCH_MEET,                       /* the swarm was asked for: may this peer train with it? */
   HV_EPOCH_RETURN,                     /* what PREPARE made is the sums again */
+  HV_EPOCH_REPEAT,                     /* the average of an entry becomes this peer's, for a step */
   HV_EPOCH_WORKS
 } hv_epoch_work;
 
@@ -115,6 +120,8 @@ typedef struct hv_epoch_config {
   int begins_run;    /* 1: it has no initial peers, so it is never alone in that sense */
   int reachable;     /* 1: joiners can download its state from it */
   hv_peer_id me;
+  /* Of an average as it travels; 0: this peer repeats no steps. And of its state, against which that is weighed. */
+  uint64_t entry_bytes, state_bytes;
   int differs;         /* 1: a part of the state differs among equal replicas, so only an average of it is offered */
   double alpha;        /* weight of the newest batch in this peer's speed, 0 to 1; 0: 0.1 */
   hv_env *env;         /* for its sha256 alone */
@@ -136,6 +143,8 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_OFFERED,  /* the offer of `epoch` stands, or not: `ok` */
   HV_EPOCH_LOOKED,   /* `ok`: a state of `epoch` is on offer */
   HV_EPOCH_LOADED,   /* `ok`: a state of `epoch` with `mark` is there */
+  HV_EPOCH_LOADS,    /* the bytes of a state of `epoch` begin to come */
+  HV_EPOCH_ENTRY,    /* `ok`: the average of `epoch` that was wanted is there, for a replica with `mark`; else it is lost */
   HV_EPOCH_WANTED,   /* a joiner wants the state of `epoch`; `ok`: a hub asks to be given that, or a later one */
   HV_EPOCH_LEAVE,
   HV_EPOCH_BEHIND, /* the training thread is here; its batch of `samples` has gradients of the model before a load, and counts
@@ -169,9 +178,9 @@ typedef struct hv_epoch_event {
   const hv_lineage_member *members;
   size_t n_members;
   size_t n_lost; /* of these: with a replica, and not with all values in the average; a peer without a replica knows of none */
-  hv_mark mark;  /* of LOADED, where has_mark */
+  hv_mark mark;  /* of LOADED and ENTRY, where has_mark */
   int has_mark;
-  hv_epoch_step_facts step; /* of DONE of a STEP */
+  hv_epoch_step_facts step; /* of DONE of a STEP; of ENTRY: its stamps */
 } hv_epoch_event;
 
 typedef enum hv_epoch_order_kind {
@@ -189,9 +198,11 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_WITHDRAW,   /* the offer */
   HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
   HV_EPOCH_LOAD,       /* the same, and take it */
+  HV_EPOCH_WANT,       /* the averages of `epoch` to `number` - 1, of which `samples` bytes may wait; none: wants nothing more */
+  HV_EPOCH_REFUSE,     /* the average of `epoch` that came: it is of another replica, or does not fit */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
-  /* samples: of PREPARE: behind it when the epoch began to end, and end.samples with batches since; of STEP: behind it; of
-     SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
+  /* samples: of PREPARE: behind it when the epoch began to end, and end.samples with batches since; of STEP: behind it, and 0 if it
+     is repeated; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
   HV_EPOCH_ACT,  /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
   HV_EPOCH_TELL, /* a notice for the log */
   HV_EPOCH_GOODBYE,
@@ -216,6 +227,7 @@ typedef enum hv_epoch_notice {
   HV_EPOCH_SAYS_LOADED,   /* it has the swarm's state */
   HV_EPOCH_SAYS_RESTS,    /* a load has failed */
   HV_EPOCH_SAYS_CARRIES,  /* a round failed, and the next one has what it had */
+  HV_EPOCH_SAYS_REPEATS,  /* it makes the steps from `epoch` to `number` that the others have made */
   HV_EPOCH_NOTICES
 } hv_epoch_notice;
 
@@ -260,21 +272,36 @@ typedef struct hv_epoch_looking {
 
 typedef struct hv_epoch_coming {
   uint64_t until_us; /* the load begins then, or when the wanted epoch has begun */
+  uint64_t most;     /* claims beyond this epoch are believed later; HV_EPOCH_NONE: all are */
+  int repeats;       /* it makes the steps of the others, and needs no state */
   int is_first;      /* the program has asked for a state before its first batch */
 } hv_epoch_coming;
 
 typedef struct hv_epoch_loading {
   uint64_t begun_us, epoch;
+  uint64_t comes, asked; /* the epoch whose bytes come; averages from there on are wanted before this one. HV_EPOCH_NONE; 0 */
+  uint64_t most;         /* as above */
   hv_mark mark;
   int has_mark;
   int gives_up; /* kept samples are not in that state */
   int is_first; /* as above */
 } hv_epoch_loading;
 
+typedef struct hv_epoch_repeating {
+  uint64_t goal;     /* the epoch in which it is to be */
+  uint64_t asked;    /* averages before that of this epoch are wanted; 0: none is */
+  uint64_t until_us; /* the others are to have ended the epoch that left it out */
+  uint64_t again_us; /* until then it asks each HV_EPOCH_AGAIN_US whether they have */
+  uint64_t most;     /* as above */
+  uint64_t stamps[HV_EPOCH_STAMPS];
+  size_t n_stamps;
+} hv_epoch_repeating;
+
 typedef union hv_epoch_own {
   hv_epoch_looking looking;
   hv_epoch_coming coming;
   hv_epoch_loading loading;
+  hv_epoch_repeating repeating;
   uint64_t resting_until_us; /* the first batch after it may come back */
 } hv_epoch_own;
 
@@ -318,6 +345,8 @@ typedef struct hv_epoch {
   hv_lineage *lineage;
   uint64_t at_us; /* the latest event */
   uint64_t told, made, serial, batch_us, before, step;
+  uint64_t
+      replica; /* as made, also where it was not settled here: of a state that was loaded, or repeated; HV_EPOCH_NONE: not known */
   hv_meter meter; /* fed by took_us of batches */
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */

@@ -10,7 +10,9 @@ static int has_theirs(const hv_epoch *self, const hv_progress_figures *f) {
 
 int epoch_is_ahead(hv_epoch *self, const epoch_event *e) {
   const hv_progress_figures *f = e->figures;
-  if (!self->traits.sums || !self->has_met || f->standing != HV_PROGRESS_AHEAD || self->told < f->epoch + HV_EPOCH_FAR_AHEAD) {
+  int are_most = f->n_peers > 1; /* of two peers, the one that has more goes on, and the other one loads */
+  if (!self->traits.sums || !self->has_met || !are_most || f->standing != HV_PROGRESS_AHEAD ||
+      self->told < f->epoch + HV_EPOCH_FAR_AHEAD) {
     self->ahead_us = HV_EPOCH_NONE;
     return 0;
   }

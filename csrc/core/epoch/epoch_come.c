@@ -108,6 +108,7 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
   double whole_us = f->speed > 0 ? (double)self->config.target / f->speed * 1e6 : 0;
   uint64_t *until_us = &self->own.coming.until_us;
   *until_us = e->now_us;
+  self->own.coming.most = HV_EPOCH_NONE;
   if (epoch_is_unusable(self) && self->failures && !self->goes_back) { /* rule 13: the claim may be of an epoch that nobody has */
     uint64_t least = least_needed(self);
     self->wanted = self->is_asked && self->wanted > least ? self->wanted : least;
@@ -115,6 +116,7 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
   }
   if (is_far_beyond(self, f->epoch, found)) {
     self->wanted = self->wanted > found ? self->wanted : found;
+    self->own.coming.most = found;
     return;
   }
   self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
@@ -147,14 +149,28 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
   self->goes_on = 0;
   uint64_t found = self->look.found;
   self->look.found = HV_EPOCH_NONE;
-  chooses_epoch(self, e, found);
+  uint64_t most = is_far_beyond(self, e->figures->epoch, found) ? found : HV_EPOCH_NONE;
+  if (epoch_prefers_entries(self, e, most)) {
+    self->own.coming.repeats = 1;
+    self->own.coming.most = most;
+  } else
+    chooses_epoch(self, e, found);
   if (has_sums)
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_DROP, 0);
+}
+
+void epoch_comes_to_load(hv_epoch *self, const epoch_event *e, uint64_t most) {
+  epoch_moves(self, HV_EPOCH_COMING);
+  chooses_epoch(self, e, most);
 }
 
 void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
   if (self->late != HV_EPOCH_LATE_IDLE || self->end.acting[HV_EPOCH_NOW])
     return;
+  if (self->own.coming.repeats) {
+    epoch_repeats(self, e, self->own.coming.most);
+    return;
+  }
   if (e->now_us < self->own.coming.until_us && e->figures->epoch < self->wanted) {
     if (e->kind == HV_EPOCH_TIME)
       epoch_wake(self, 1); /* the sooner it hears that the epoch has begun, the less it is behind */
@@ -162,8 +178,11 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
   }
   uint64_t least = self->wanted > self->told || self->goes_back ? self->wanted : self->told;
   int is_first = self->own.coming.is_first;
+  uint64_t most = self->own.coming.most;
   epoch_moves(self, HV_EPOCH_LOADING);
   self->own.loading.begun_us = e->now_us;
+  self->own.loading.comes = HV_EPOCH_NONE;
+  self->own.loading.most = most;
   self->own.loading.is_first = is_first;
   epoch_order(self, HV_EPOCH_LOAD)->epoch = hv_epoch_state_epoch(&self->traits, least);
 }
@@ -171,7 +190,7 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
 /* ---- back ---- */
 
 /* Rule 14. */
-static void enters(hv_epoch *self, const epoch_event *e) {
+void epoch_enters(hv_epoch *self, const epoch_event *e) {
   epoch_moves(self, HV_EPOCH_GATHERING);
   self->left_out = HV_EPOCH_NONE;
   self->goes_back = 0;
@@ -199,15 +218,20 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   self->loads++;
   self->loaded_us = e->now_us;
   self->is_apart = 0;
+  uint64_t most = load->most;
   epoch_counts(self, load->epoch, e->now_us);
   self->made = HV_EPOCH_NONE; /* as it was settled here */
+  self->replica = load->has_mark ? load->epoch : HV_EPOCH_NONE;
+  self->left_out = HV_EPOCH_NONE;
   self->wanted = 0;
   self->is_asked = 0;
   epoch_tell(self, HV_EPOCH_SAYS_LOADED);
   if (load->is_first)
     epoch_moves(self, HV_EPOCH_LOOKING);
+  else if (epoch_has_to_repeat(self, e, most))
+    epoch_repeats(self, e, most);
   else
-    enters(self, e);
+    epoch_enters(self, e);
 }
 
 /* Rule 13. */
@@ -216,13 +240,14 @@ static void has_failed(hv_epoch *self, const epoch_event *e) {
   int is_asked = self->is_asked;
   self->is_asked = 0;
   self->wanted = 0; /* the next attempt is for what is claimed then */
+  epoch_wants_no_entries(self);
   epoch_tell(self, HV_EPOCH_SAYS_RESTS);
   if (self->own.loading.is_first) {
     epoch_moves(self, HV_EPOCH_LOOKING);
     return;
   }
   if (is_asked && !epoch_is_unusable(self) && !epoch_lacks_state(self, f->epoch)) {
-    enters(self, e); /* nobody has another one, and the program wants to train on */
+    epoch_enters(self, e); /* nobody has another one, and the program wants to train on */
     return;
   }
   epoch_moves(self, HV_EPOCH_RESTING);
@@ -279,7 +304,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
   else {
     self->wanted = 0;
     self->made = self->told; /* nobody has another one */
-    enters(self, e);
+    epoch_enters(self, e);
     if (self->late == HV_EPOCH_LATE_IDLE) /* else once the model has its latest step */
       epoch_offers_begin(self, e, 1);     /* those who had a newer one have gone */
   }
@@ -289,7 +314,7 @@ void epoch_rests(hv_epoch *self, const epoch_event *e) {
 
 static void begins(hv_epoch *self, const epoch_event *e) {
   uint64_t samples = self->own.looking.samples;
-  enters(self, e);
+  epoch_enters(self, e);
   hv_epoch_ledger_counted(self->ledger, samples);
   if (self->traits.local_steps && samples)
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 0);
@@ -305,6 +330,8 @@ uint64_t epoch_come_due_us(const hv_epoch *self) {
   const hv_epoch_looking *l = &self->own.looking;
   if (self->state == HV_EPOCH_COMING)
     return epoch_sooner(self, HV_EPOCH_NONE, self->own.coming.until_us);
+  if (self->state == HV_EPOCH_REPEATING)
+    return epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, self->own.repeating.until_us), self->own.repeating.again_us);
   if (self->state != HV_EPOCH_LOOKING || !l->is_here)
     return HV_EPOCH_NONE;
   uint64_t due_us = epoch_sooner(self, HV_EPOCH_NONE, l->until_us);

@@ -1,7 +1,8 @@
 /* Private to core/epoch: what the files of the machine share.
  *
  * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_ahead.c: ahead
- * of the others. epoch_offer.c: the state for joiners. epoch_follower.h: a peer without a replica, which has no end of its own.
+ * of the others. epoch_repeat.c: the others' steps made again. epoch_offer.c: the state for joiners. epoch_follower.h: a peer
+ * without a replica, which has no end of its own.
  */
 #ifndef HV_CORE_EPOCH_INNER_H
 #define HV_CORE_EPOCH_INNER_H
@@ -65,7 +66,23 @@ void epoch_has_looked(hv_epoch *self, const epoch_event *e);
 void epoch_rests(hv_epoch *self, const epoch_event *e); /* a batch while it rests */
 void epoch_waits_for_batch(hv_epoch *self);             /* in LOOKING: the next one asks for the swarm again */
 uint64_t epoch_come_due_us(const hv_epoch *self);
-void epoch_looks(hv_epoch *self, const epoch_event *e); /* in LOOKING */
+void epoch_enters(hv_epoch *self, const epoch_event *e);                       /* the epoch that it tells: rule 14 */
+void epoch_comes_to_load(hv_epoch *self, const epoch_event *e, uint64_t most); /* from REPEATING, which led nowhere */
+void epoch_looks(hv_epoch *self, const epoch_event *e);                        /* in LOOKING */
+
+/* epoch_repeat.c */
+int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most); /* to a state */
+int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most);   /* with the state that it has loaded */
+uint64_t epoch_repeats_for(const hv_epoch *self); /* the epoch of which others hear, before the last step; HV_EPOCH_NONE */
+void epoch_repeats(hv_epoch *self, const epoch_event *e, uint64_t most); /* from COMING or LOADING */
+void epoch_repeats_on(hv_epoch *self, const epoch_event *e);
+void epoch_repeats_no_more(hv_epoch *self,
+                           const epoch_event *e); /* its replica leads no further: rule 10 decides, as before there was a log */
+void epoch_repeat_acted(hv_epoch *self, unsigned action, const epoch_event *e);
+void epoch_has_entry(hv_epoch *self, const epoch_event *e);
+void epoch_loads_begin(hv_epoch *self, const epoch_event *e);
+void epoch_loads_beside(hv_epoch *self, const epoch_event *e); /* the averages that follow the state that comes */
+void epoch_wants_no_entries(hv_epoch *self);
 
 /* epoch_ahead.c */
 /* True if this peer is so far ahead of the others that it must come back to them. */

@@ -6,16 +6,16 @@
 /* ---- names ---- */
 
 const char *hv_epoch_event_name(hv_epoch_event_kind kind) {
-  static const char *const names[] = {"TIME",  "BATCH",   "OVERFLOW", "DONE",   "BROKE",  "PAUSE", "RESTORED", "ASKED",
-                                      "ROUND", "OFFERED", "LOOKED",   "LOADED", "WANTED", "LEAVE", "BEHIND",   "SUMMED"};
+  static const char *const names[] = {"TIME",    "BATCH",  "OVERFLOW", "DONE",  "BROKE", "PAUSE",  "RESTORED", "ASKED",  "ROUND",
+                                      "OFFERED", "LOOKED", "LOADED",   "LOADS", "ENTRY", "WANTED", "LEAVE",    "BEHIND", "SUMMED"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_EVENTS, "each event has its name");
   return (unsigned)kind < HV_EPOCH_EVENTS ? names[kind] : "?";
 }
 
 const char *hv_epoch_order_name(hv_epoch_order_kind kind) {
-  static const char *const names[] = {"WAKE",  "REACHED", "SEEK",       "TRIGGER", "CANCEL", "GIVE_UP",
-                                      "ASIDE", "COMES",   "OFFER",      "EXPECT",  "GIVE",   "WITHDRAW",
-                                      "LOOK",  "LOAD",    "DISBELIEVE", "ACT",     "TELL",   "GOODBYE"};
+  static const char *const names[] = {"WAKE",  "REACHED", "SEEK",       "TRIGGER", "CANCEL",   "GIVE_UP", "ASIDE",
+                                      "COMES", "OFFER",   "EXPECT",     "GIVE",    "WITHDRAW", "LOOK",    "LOAD",
+                                      "WANT",  "REFUSE",  "DISBELIEVE", "ACT",     "TELL",     "GOODBYE"};
   _Static_assert(sizeof names / sizeof *names == HV_EPOCH_ORDER_KINDS, "each order has its name");
   return (unsigned)kind < HV_EPOCH_ORDER_KINDS ? names[kind] : "?";
 }
@@ -98,6 +98,8 @@ static const hv_field of_config[] = {WHOLE(hv_epoch_config, options.use_local_up
                                      SIGNED(hv_epoch_config, begins_run),
                                      SIGNED(hv_epoch_config, reachable),
                                      BYTES(hv_epoch_config, me),
+                                     WHOLE(hv_epoch_config, entry_bytes),
+                                     WHOLE(hv_epoch_config, state_bytes),
                                      SIGNED(hv_epoch_config, differs),
                                      REAL(hv_epoch_config, alpha),
                                      WHOLE(hv_epoch_config, epoch)};

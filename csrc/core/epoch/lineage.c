@@ -235,11 +235,8 @@ void hv_lineage_averaged(hv_lineage *l, hv_env *env, uint64_t stamp) {
   hash_block(&b, env, l->mark.bytes);
 }
 
-void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,
-                        uint64_t samples) {
+static void moves_by_step(hv_lineage *l, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen) {
   enum { NUMBERS = 32 }; /* of one block */
-  if (!l->is_kept)
-    return;
   block b = deed_of(l, "hv:stepped");
   add_number(&b, n);
   add_number(&b, n_frozen);
@@ -250,7 +247,22 @@ void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size
       add_number(&b, i < n ? stamps[i] : frozen[i - n]);
     hash_block(&b, env, l->mark.bytes);
   }
+}
+
+void hv_lineage_stepped(hv_lineage *l, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,
+                        uint64_t samples) {
+  if (!l->is_kept)
+    return;
+  moves_by_step(l, env, stamps, n, frozen, n_frozen);
   has_stepped(l, samples);
+}
+
+void hv_lineage_repeated(hv_lineage *l, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,
+                         uint64_t samples) {
+  if (!l->is_kept)
+    return;
+  moves_by_step(l, env, stamps, n, frozen, n_frozen);
+  l->samples = samples;
 }
 
 static void moves_by_name(hv_lineage *l, hv_env *env, const char *deed, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us) {

@@ -91,6 +91,9 @@ void hv_lineage_averaged_in_part(hv_lineage *lineage, hv_env *env, const hv_peer
  * order. samples: what was averaged over. */
 void hv_lineage_stepped(hv_lineage *lineage, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen, size_t n_frozen,
                         uint64_t samples);
+/* The same step again, by a peer that was not in it: the mark moves alike, and the replica is not made by that. */
+void hv_lineage_repeated(hv_lineage *lineage, hv_env *env, const uint64_t *stamps, size_t n, const uint64_t *frozen,
+                         size_t n_frozen, uint64_t samples);
 /* The optimizer stepped with this peer's own gradient. moment_us: as above; a peer that starts again may step twice in one epoch.
  */
 void hv_lineage_stepped_alone(hv_lineage *lineage, hv_env *env, const hv_peer_id *me, uint64_t epoch, uint64_t moment_us,

@@ -103,6 +103,7 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
     """The schedulers of configure_optimizers as hivemind_c.Optimizer takes one. ValueError: they cannot be one."""
     if not configs:
         return None
+    step = "outer step" if strategy._is_anchored else "step of the optimizer"
     for config in configs:
         if config.frequency != 1:
             logger.warning(
@@ -113,8 +114,8 @@ def of_swarm(strategy: Any, configs: Sequence[Any]) -> Any:
         if config.interval == "epoch" and not isinstance(config.scheduler, ReduceLROnPlateau):
             say(
                 strategy,
-                f"{type(config.scheduler).__name__} steps once in each swarm epoch, which is one step of the "
-                "optimizer, and not once in each pass over the data: count its "
+                f"{type(config.scheduler).__name__} steps once in each swarm epoch, which is one {step}, "
+                "and not once in each pass over the data: count its "
                 "arguments in swarm epochs, and return {'scheduler': ..., 'interval': 'step'} to say that you do",
             )
     if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in configs):

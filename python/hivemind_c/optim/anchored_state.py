@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -14,6 +15,9 @@ from hivemind_c.optim.factories import make_optimizer, made_by
 from hivemind_c.optim.parameters import all_finite, copy_all
 from hivemind_c.optim.state_averager import TrainingStateAverager
 from hivemind_c.optim.statistics import alike, describe
+
+logger = logging.getLogger("hivemind_c.optim")
+HELD, SNAPSHOT = 12, 8  #: bytes a parameter, with momentum
 
 
 class AnchoredStateAverager(TrainingStateAverager):
@@ -30,6 +34,14 @@ class AnchoredStateAverager(TrainingStateAverager):
         self._make_outer = outer_optimizer
         super().__init__(offload_optimizer=True, **kwargs)
         self._outer = OuterStep(self.optimizer)
+        values = sum(p.numel() for p in self.parameters.main)
+        logger.info(
+            "local steps: anchor, momentum and difference of %d parameters take %.3g MB of main memory, and a snapshot "
+            "for joining peers takes %.3g MB",
+            values,
+            values * HELD / 1e6,
+            values * SNAPSHOT / 1e6,
+        )
 
     def _make(self, optimizer: Any, params: Optional[Iterable[Any]], offload: bool) -> None:
         model, self.inner = make_optimizer(optimizer, params, False)

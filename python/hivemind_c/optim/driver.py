@@ -43,6 +43,7 @@ class Driver:
         self._optimizer, self._reporter = optimizer, reporter
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         dht = optimizer.dht
+        log = StepLog(optimizer, log_memory)
         self.machine = _hivemind_c.Epoch(
             progress=optimizer.tracker.core,
             lineage=self._state.lineage,
@@ -59,9 +60,9 @@ class Driver:
             differs=bool(self._state.extra_tensors),
             epoch=self._state.local_epoch,
             record=events_path(dht.peer_id),
+            **log.sizes,
         )
-        self.log = StepLog(optimizer, log_memory)  #: the averages that it keeps
-        self.hands = Hands(optimizer, self.machine, self.log)
+        self.hands = Hands(optimizer, self.machine, log)
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
@@ -80,6 +81,9 @@ class Driver:
             "WITHDRAW": self._withdraw,
             "LOOK": self._look,
             "LOAD": self._load,
+            "WANT": log.want,
+            "REFUSE": log.refuse,
+            "LISTEN": self.hands.listen,
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
@@ -115,7 +119,7 @@ class Driver:
             self._has_offered(*self._offering)
 
     def summed(self, samples: int, behind: int = 0) -> None:
-        """Samples of other processes of this peer, or of a checkpoint, are in the sums. It is called between two batches.
+        """Samples of other processes of this peer, or of a checkpoint, are in the sums. Called between two batches.
 
         Args:
             samples: Their number.
@@ -188,14 +192,13 @@ class Driver:
 
     def _drive(self) -> None:
         """Carries out what is to be done before the training thread goes on."""
-        machine = self.machine
-        if machine.is_free and not machine.has_now:
+        if self.machine.is_free and not self.machine.has_now:
             return
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
             while (order := self._next(clock)) is not None:
                 self._carry_out(Order(*order), NOW)
-                if machine.has_late and not machine.has_now:
+                if self.machine.has_late and not self.machine.has_now:
                     self._start_late()
 
     def _next(self, clock: EpochClock) -> Any:
@@ -227,10 +230,8 @@ class Driver:
             self.hands.act(order, lane)
         except BaseException:
             self.machine.broke(lane, order.number)
-            while self.machine.drops and lane == NOW:
-                self._carry_out(Order(*self.machine.next(NOW)), NOW)
-            while lane and (left := self.machine.next(LATE)) is not None:
-                self._carry_out(Order(*left), LATE)  # what was lost, and groups that are of no use
+            while self.machine.has_late if lane else self.machine.drops:
+                self._carry_out(Order(*self.machine.next(lane)), lane)  # lost samples, groups and sums of no use
             raise
 
     # ---- groups and rounds ----
@@ -360,7 +361,6 @@ class Driver:
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
         self.machine.round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
-        self.log.follow()
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )

@@ -39,6 +39,7 @@ class EpochEnd:
         self.error: Optional[Exception] = None  #: why the gradients were not averaged
         self.averages_no_state = False  #: the setup has changed, so the group of the state is of no use
         self.averaged = False  #: gradients with the swarm
+        self.is_repeated = False  #: the average is that of others, who kept it
         self.takes: List[bool] = []  #: of the averager's parameters, whether it is stepped with its gradient
         self.main: Any = None  #: the parameters that are stepped
         self.beside: Any = ()  #: parameters that no gradient is averaged for

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import _hivemind_c
 import torch
+from _hivemind_c import HivemindError
 
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.epoch_end import EpochEnd
@@ -26,17 +27,19 @@ class Hands:
     Args:
         optimizer: The Optimizer.
         machine: The machine that gives the orders.
-        log: The log of the Optimizer.
+        log: Its log of averages.
     """
 
     def __init__(self, optimizer: EpochWork, machine: _hivemind_c.Epoch, log: StepLog):
-        self._optimizer, self._machine, self._log = optimizer, machine, log
+        self._optimizer, self._machine = optimizer, machine
+        self.log = log  #: the averages that it keeps, and those that it repeats
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         self.end = EpochEnd(0, True, 0, 0, optimizer.ledger.notes, optimizer.ledger.clock, None)  #: the latest
         self.snapshot: Any = None  #: a copy of the state for joiners
         self.loaded: Any = None  #: (metadata, tensors) of the swarm's state, until it is taken over
         self.load_s = 0.0  #: seconds that this took
         self.adopted = 0  #: states that were taken over
+        self.repeated = 0  #: steps of others that were made again
         self._local = Background("hivemind_c local step")
         self._do: Dict[str, Callable[[Order], Any]] = {
             "MEET": self._meet,
@@ -50,6 +53,7 @@ class Hands:
             "ADOPT": self._adopt,
             "DROP": self._drop,
             "RETURN": self._return,
+            "REPEAT": self._repeat,
         }
 
     def act(self, order: Order, lane: int) -> None:
@@ -63,7 +67,7 @@ class Hands:
         facts = answer if isinstance(answer, dict) else {}
         ok = answer if isinstance(answer, int) else 1
         self._machine.done(lane, order.number, ok, **facts)
-        self._log.follow()
+        self.log.follow()
 
     def settle_local_step(self, wait: bool = True) -> None:
         """Takes a step of a batch over, which runs in the background with delay_optimizer_step.
@@ -131,6 +135,30 @@ class Hands:
         self._state.buffers.give_back(order.samples)
         self._optimizer.give_metrics_back()
 
+    def listen(self, order: Order, lane: int) -> None:
+        """The training thread waits for an average that others kept: looks whether it has come.
+
+        Args:
+            order: The order.
+            lane: The lane of the thread.
+        """
+        self.log.listen(self._machine)
+
+    def _repeat(self, order: Order) -> int:
+        """The average of a swarm epoch in which this peer was not becomes the one that it steps with."""
+        ledger, epoch = self._optimizer.ledger, order.epoch
+        target = self._optimizer.target_batch_size
+        end = EpochEnd(epoch, False, 0, target, ledger.notes, ledger.clock, None)
+        try:
+            self._gradients.repeat(self.log.core, epoch)
+        except HivemindError as error:
+            logger.warning("swarm epoch %d: refusing an average that others kept, which does not fit: %s", epoch, error)
+            return 0
+        self.end, end.averaged, end.is_repeated = end, True, True
+        end.metric = self._gradients.averaged_metric()
+        self._look_at_parameters(end)
+        return 1
+
     def _look_at_parameters(self, end: EpochEnd) -> None:
         """Now, while the program does not change what requires gradients: as it does at the end of the same epoch in
         all peers.
@@ -155,17 +183,19 @@ class Hands:
             self._state.step_optimizer()
             if optimizer.schedule.outer:
                 self._state.apply_buffers(end.averaged)
+        if end.is_repeated:
+            self.repeated += 1
         optimizer.say(
             "Optimizer step: done! This peer contributed %d samples to swarm epoch %d", end.samples, end.epoch
         )
         facts: Dict[str, Any] = dict(setup=optimizer.setups.take_change())
         if end.averaged:
-            stamp = self._gradients.stamp
             # who froze others has stepped otherwise
-            frozen = [i for i, takes in enumerate(end.takes) if not takes]
-            stamps = stamp if isinstance(stamp, tuple) else (stamp,)
-            facts.update(stamps=stamps, frozen=frozen)
-            self._log.add(end.epoch, stamps)
+            facts.update(frozen=[i for i, takes in enumerate(end.takes) if not takes])
+        if end.averaged and not end.is_repeated:
+            stamp = self._gradients.stamp
+            facts.update(stamps=stamp if isinstance(stamp, tuple) else (stamp,))
+            self.log.add(end.epoch, facts["stamps"])
         return facts
 
     def _schedule(self, order: Order) -> None:

@@ -53,6 +53,7 @@ class Notices:
             "SETTLED": self._settled,
             "LOADED": self._loaded,
             "RESTS": self._rests,
+            "REPEATS": self._repeats,
         }
 
     def tell(self, order: Order, lane: int) -> None:
@@ -153,7 +154,7 @@ class Notices:
         optimizer, end = self._optimizer, self._hands.end
         logger.log(
             logging.WARNING if self.has_met else logging.INFO,  # a peer that has just come may be late for one step
-            "swarm epoch %d: the others made this step without this peer: it loads their state",
+            "swarm epoch %d: the others made this step without this peer: it is to catch up",
             end.epoch,
         )
         end.outcome, self._is_left_out = "left out", True
@@ -200,7 +201,7 @@ class Notices:
         self._left, self._is_left_out = (order.epoch, self._is_left_out), False
         optimizer.record("aside", **optimizer.seen(self._machine))
         logger.info(
-            "this peer is in swarm epoch %d and the swarm in %d: it loads the swarm's state",
+            "this peer is in swarm epoch %d and the swarm in %d: it is to catch up",
             order.epoch,
             optimizer.tracker.global_epoch,
         )
@@ -228,6 +229,17 @@ class Notices:
             batch_s=batch / now.local_speed if now.local_speed > 0 else 0.0,
             target=optimizer.target_batch_size,
             is_compressed=not isinstance(optimizer.load_state_compression, NoCompression),
+        )
+
+    def _repeats(self, order: Order, lane: int) -> None:
+        optimizer, (epoch, was_left_out) = self._optimizer, self._left
+        optimizer.ledger.caught_up(epoch, was_left_out)
+        mark = optimizer.state_averager.lineage.mark if optimizer.record else None
+        optimizer.record("repeat", epoch=order.epoch, of=order.number, mark=mark)
+        logger.info(
+            "this peer catches up: it makes the step of swarm epoch %d again, and the swarm is in %d",
+            order.epoch,
+            order.number,
         )
 
     def _rests(self, order: Order, lane: int) -> None:

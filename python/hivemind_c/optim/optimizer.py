@@ -443,7 +443,7 @@ class Optimizer(TorchInterface, MetricReports):
         """
         self.driver.leave(self.shutdown_timeout)
         self.ledger.deliver_last()
-        self.driver.log.close()
+        self.driver.hands.log.close()
         self.reporter.shutdown()
         self.tracker.shutdown()
         self.state_averager.shutdown()

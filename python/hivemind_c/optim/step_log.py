@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 import _hivemind_c
 from _hivemind_c import HivemindError
 
+from hivemind_c.optim.order import Order
 from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
 SHORTEST_S = 0.5  #: of a swarm epoch whose average is kept: to announce it takes about as long
+STATE_VALUES = 3  #: for each parameter in the state, with the statistics of AdamW
 VALUE_BYTES = 4  #: of a parameter, in the default of log_memory
 
 
@@ -35,6 +37,9 @@ class StepLog:
         self._lock = threading.Lock()  # of both lanes
         self._mark = b""  # of the replica that the latest entry leads to; empty: there is no entry
         self._is_stepping = False  # the step of that entry has not moved the mark yet
+        #: of an average, and of the state, for the machine; none: this peer repeats no steps
+        self.sizes: Dict[str, int] = {}
+        self._wanted: Optional[int] = None  # the swarm epoch whose average the machine waits for
         self._clock = optimizer.ledger.clock
         self._added: Optional[float] = None  # when the latest average was there, by that clock
         averager = self._averager
@@ -52,6 +57,8 @@ class StepLog:
             )
         self.core = _hivemind_c.StepLog(optimizer.dht.core, f"{optimizer.run_id}_state_averager", memory)
         averager.keeps_averages = memory >= size
+        state = STATE_VALUES * VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads)
+        self.sizes = dict(entry_bytes=size, state_bytes=state)
 
     def add(self, epoch: int, stamps: Sequence[int]) -> None:
         """The replica, which has not moved yet, is about to step with the average of the latest round.
@@ -90,6 +97,41 @@ class StepLog:
                 self._mark, self._is_stepping = mark, False
             else:
                 self._end()
+
+    # ---- to repeat ----
+
+    def want(self, order: Order, lane: int) -> None:
+        """Wants averages that others keep.
+
+        Args:
+            order: The order, with the first swarm epoch, and the one after the last.
+            lane: The lane of the thread.
+        """
+        self._wanted = order.epoch if order.number > order.epoch else None
+        if self.core is not None:
+            self.core.want(order.epoch, order.number, order.samples)
+
+    def refuse(self, order: Order, lane: int) -> None:
+        """The average of a swarm epoch does not fit: looks for another one.
+
+        Args:
+            order: The order.
+            lane: The lane of the thread.
+        """
+        if self.core is not None:
+            self.core.refuse(order.epoch)
+
+    def listen(self, machine: _hivemind_c.Epoch) -> None:
+        """The training thread waits for an average: tells the machine if it is there, or lost.
+
+        Args:
+            machine: The machine.
+        """
+        if self.core is None or self._wanted is None:
+            return
+        standing, before, stamps = self.core.look(self._wanted)
+        if standing in ("THERE", "LOST"):
+            machine.entry(self._wanted, before, stamps or ())
 
     def _end(self) -> None:
         self._mark = b""

@@ -53,6 +53,42 @@ def equal(trainers, after):
     return next((n for n in common if len({of[n]["replica"] for of in told}) == 1), None)
 
 
+#: a state that comes within 0.3 s is loaded rather than to repeat steps
+SLOW_LOADS = """
+fetch = optimizer.state_averager.fetch_state
+optimizer.state_averager.fetch_state = lambda *how: (fetch(*how), time.sleep(0.5))[0]
+"""
+#: the same with swarm epochs that are long enough for a log, and no step by itself
+SLOW_TRAINER = (
+    TRAINER.replace("time.sleep(0.1)", "time.sleep(0.8)")
+    .replace("local_epoch != epoch:", "local_epoch != epoch and optimizer.last_epoch:")
+    .replace("**QUICK,", "**QUICK, when_alone='wait', log_memory=1 << 20, grad_compression=EIGHT_BITS,")
+    .replace("EIGHT_BITS", "hivemind.Uniform8BitQuantization()")
+    .replace('"members": last.members}', '"members": last.members, "loads": hands.adopted, "repeats": hands.repeated}')
+    .replace("number, epoch = 0, 0", "number, epoch, hands = 0, 0, optimizer.driver.hands" + SLOW_LOADS)
+)
+MISSED = 2  #: swarm epochs, at least
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_trainer_that_stood_still_repeats_and_loads_nothing(started):
+    trainers = [started(Process(SLOW_TRAINER, ""))]
+    first = json.loads(trainers[0].wait_for(lambda p: next(iter(p.out), None)))["at"]
+    trainers += [started(Process(SLOW_TRAINER, first)) for _ in range(2)]
+    together_at = trainers[0].wait_for(lambda p: equal(trainers, 0), PATIENCE)
+    sleeper, others = trainers[2], trainers[:2]
+    os.kill(sleeper.process.pid, signal.SIGSTOP)
+    try:
+        missed_at = others[0].wait_for(lambda p: equal(others, together_at + MISSED), PATIENCE)
+    finally:
+        os.kill(sleeper.process.pid, signal.SIGCONT)
+    loads = max(of["loads"] for of in epochs(sleeper, 3).values())
+    common = trainers[0].wait_for(lambda p: equal(trainers, missed_at), PATIENCE)
+    back = epochs(sleeper, 3)[common]
+    assert back["loads"] == loads and back["repeats"] >= 1, (back, sleeper.log[-20:])
+
+
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_trainer_that_slept_averages_again_within_seconds(started):

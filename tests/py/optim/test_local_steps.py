@@ -13,6 +13,7 @@ from torch import nn
 
 import hivemind_c as hivemind
 from hivemind_c.optim.anchor import AnchoredParameters
+from hivemind_c.optim.anchored_state import HELD, SNAPSHOT
 from optim_support import (
     FEATURES,
     QUICK,
@@ -437,13 +438,12 @@ def test_float_buffers_are_averaged_as_values(normed_swarm):
     """Outer momentum would make a variance negative. Each peer takes its statistics before its epoch's end."""
     peers = normed_swarm(2, outer_optimizer=functools.partial(NESTEROV, lr=2.0, momentum=0.9))
     meet(peers)
-    before, after, weights = {}, {}, {}
+    before, after, target = {}, {}, peers[0].optimizer.target_batch_size
     for peer in peers:
         load, apply = peer.optimizer.state_averager.buffers.load, peer.optimizer.state_averager.buffers.apply
 
         def noted(peer=peer, load=load):
             before[peer.index] = statistics_of(peer).clone()
-            weights[peer.index] = peer.optimizer.ledger.samples.sums or SIZE * len(peer.used[0])
             load()
 
         def applied(peer=peer, apply=apply):
@@ -453,7 +453,7 @@ def test_float_buffers_are_averaged_as_values(normed_swarm):
         peer.optimizer.state_averager.buffers.load, peer.optimizer.state_averager.buffers.apply = noted, applied
     together(*(lambda peer=peer: peer.train(1) for peer in peers))
     assert torch.equal(after[0], after[1])
-    used = [SIZE * len(peer.used[0]) for peer in peers]
+    used = [min(SIZE * len(peer.used[0]), target) for peer in peers]  # that a difference weighs
     mean = sum(before[i] * n for i, n in enumerate(used)) / sum(used)
     torch.testing.assert_close(after[0], mean, rtol=1e-5, atol=1e-6)
     together(*(lambda peer=peer: peer.train(6) for peer in peers))
@@ -545,6 +545,21 @@ def test_optimizer_without_an_anchor_shows_its_model(swarm):
 def test_local_steps_are_the_outer_optimizer_of_the_defaults(swarm):
     (one,), (other,) = swarm(1), swarm(1, first=1, use_local_updates=False, outer_optimizer=None, local_steps=True)
     assert other.optimizer.use_local_updates and other.optimizer.setups.own == one.optimizer.setups.own
+
+
+def test_memory_of_local_steps_is_said(swarm, caplog):
+    """What is said is what the state and the averager hold once both have stepped."""
+    caplog.set_level("INFO", "hivemind_c.optim")
+    (peer,) = swarm(1)
+    peer.train(1)
+    state, averager = peer.optimizer.state_averager, peer.optimizer.grad_averager
+    values = sum(p.numel() for p in state.parameters.main)
+    momenta = [s["momentum_buffer"] for s in state.optimizer.state.values()]
+    held = [*state.parameters.main, *averager.averaged_grads, *momenta]
+    _, snapshot, _ = state.get_current_state()
+    for tensors, bytes_each in ((held, HELD), (snapshot, SNAPSHOT)):
+        assert sum(t.numel() * t.element_size() for t in tensors) == values * bytes_each
+    assert f"take {values * HELD / 1e6:.3g} MB of main memory, and a snapshot" in caplog.text
 
 
 def test_local_steps_refuse_another_outer_optimizer(swarm):

@@ -47,7 +47,7 @@ def peers(dhts):
 
 def offered(peer):
     """(entries on offer, epoch of the oldest, bytes of all)"""
-    return peer.optimizer.driver.log.core.offered()
+    return peer.optimizer.driver.hands.log.core.offered()
 
 
 def train(peers, epochs, pause=1.2 * SHORTEST_S):
@@ -103,7 +103,7 @@ def test_log_follows_the_mark_of_the_replica(peers):
     train(two, 2)
     assert [offered(peer)[:2] for peer in two] == [(2, 0)] * 2
     two[0].optimizer.state_averager.lineage.averaged(7)
-    two[0].optimizer.driver.log.follow()
+    two[0].optimizer.driver.hands.log.follow()
     assert offered(two[0])[0] == 0
     two[0].optimizer.shutdown()
     two[1].train(two[1].optimizer.local_epoch + 1)  # alone
@@ -135,7 +135,7 @@ def test_log_memory_is_checked_and_explained(dhts, caplog):
 
 def test_averages_of_short_epochs_are_not_kept(peers):
     two = peers(2, log_memory=1 << 20)
-    log, ends = two[0].optimizer.driver.log, []
+    log, ends = two[0].optimizer.driver.hands.log, []
     inner = log.add
     log.add = lambda epoch, stamps: (inner(epoch, stamps), ends.append((time.monotonic(), offered(two[0])[0])))
     train(two, 6, pause=0.0)
@@ -149,7 +149,7 @@ def test_peer_without_a_repeatable_average_keeps_no_log(dhts):
         dict(grad_averager_factory=hivemind.PowerSGDGradientAverager.get_factory(averager_rank=1)),
     ):
         peer = Peer(0, dhts[0], network(), run_id=f"log-{next(RUNS)}", **options)
-        assert peer.optimizer.driver.log.core is None
+        assert peer.optimizer.driver.hands.log.core is None
         peer.optimizer.shutdown()
 
 

@@ -159,7 +159,7 @@ SAID = {
         ("has 30 s and a `matchmaking_time` of {} s", "strategy.py:matchmaking_time="),
         ("`Optimizer` has {} s and 15 s by default.", "optimizer.py:averaging_timeout="),
         ("`Optimizer` has 60 s and {} s by default.", "optimizer.py:matchmaking_time="),
-        ("`load_state_timeout` ({} s) holds", "optimizer.py:load_state_timeout="),
+        ("`load_state_timeout` ({} s) is the longest time", "optimizer.py:load_state_timeout="),
     ],
     "howto/migrate-from-hivemind.md": [
         ("The same, up to {} bytes, but None", "msg.h:HV_RECORD_KEY_MAX"),

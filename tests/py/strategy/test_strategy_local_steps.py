@@ -87,10 +87,12 @@ def test_lone_peer_steps_each_batch_and_the_anchor_each_epoch(clip):
     assert torch.equal(flat(module.parameters()), expected[-1])
 
 
-def test_scheduler_makes_one_step_in_each_swarm_epoch():
+def test_scheduler_makes_one_step_in_each_swarm_epoch(caplog):
+    caplog.set_level(logging.INFO)
     seen = Look(lambda trainer, module: trainer.strategy.optimizer.param_groups[0]["lr"], "on_train_batch_end")
     fit(local(), small(scheduler=lambda optimizer: STEP(optimizer, 1, gamma=0.5)), max_epochs=1, callbacks=[seen])
     assert seen.seen == [0.1, 0.05, 0.05, 0.025]
+    assert "StepLR steps once in each swarm epoch, which is one outer step, and not" in caplog.text
 
 
 def test_validation_has_the_anchor_and_changes_no_bit():

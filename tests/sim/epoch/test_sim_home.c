@@ -100,7 +100,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),       cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
       cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone), cmocka_unit_test(fast_peer_comes_back_from_far_ahead),
-      cmocka_unit_test(newcomer_doubts_no_peer_with_slow_copies), cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
+      cmocka_unit_test(newcomer_doubts_no_peer_with_slow_copies),       cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

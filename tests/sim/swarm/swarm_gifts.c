@@ -122,7 +122,7 @@ void swarm_state_gifts_play(swarm_run *run) {
   swarm_figure(run, "arrived", (double)arrived);
   swarm_figure(run, "taken", (double)r.scene.hub.n_taken);
   swarm_figure(run, "loads", (double)r.loads);
-  swarm_figure(run, "bound", (double)r.scene.hub.bytes_peak / (double)(2 * r.scene.size_max));
+  swarm_figure(run, "bound", (double)r.scene.hub.bytes_peak / (double)(HV_KEEP_STATES * r.scene.size_max));
   while (hv_sim_now(run->sim) < run->end_us)
     gift_scene_run(&r.scene, 1);
   swarm_over(run);

@@ -12,7 +12,8 @@ typedef enum home_goal {
   HOME_NOBODY_DOUBTS = 8, /* no claim of an epoch is doubted */
   HOME_KEEPS_PACE = 16,   /* the others make 0.95 of the epochs that they made before the newcomers came */
   HOME_NEVER_ALONE = 32,  /* nobody makes a step to which nobody came */
-  HOME_TOGETHER = 64      /* in the second part all average with others */
+  HOME_TOGETHER = 64,     /* in the second part all average with others */
+  HOME_REPEATS = 128      /* one that was cut off, or stood still, has repeated steps, and loaded no state */
 } home_goal;
 
 typedef struct home_scene {
@@ -26,6 +27,7 @@ typedef struct home_scene {
   hv_epoch_company company;
   double first_speed, last_speed;         /* of the first trainer, and of the last one, in speeds of the others; 0: 1 */
   uint64_t first_batch_us, last_batch_us; /* of the last trainer, with as many samples as fit in; 0: as of the others */
+  uint64_t log_memory;                    /* of each; 0: the bytes of the model */
   uint64_t copy_us;                       /* a copy of the state takes so long */
   size_t joiners, client_joiners;
   uint64_t gap_us;          /* between two joiners */

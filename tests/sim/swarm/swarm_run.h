@@ -58,6 +58,7 @@ typedef struct member {
   uint64_t since_us, told_us, entered_us;
   uint64_t told, serial;
   int has_come;
+  int goes_back; /* it loads the state of the others, who are in an epoch before its own (rule 23) */
   unsigned lives;
   uint64_t skipped;    /* epochs that it counted without a step */
   uint64_t own_steps;  /* that it told of */

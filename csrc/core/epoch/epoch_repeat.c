@@ -1,0 +1,203 @@
+/* The steps of others, made again by a peer that was not in them (rules 11 to 20 in docs/design/log.md). */
+#include "core/epoch/epoch_inner.h"
+
+/* ---- whether to ---- */
+
+/* Replicas here are alike, gradients make their steps, and epochs last long enough for that. A peer that loads a state so quickly
+ * that the others wait for it needs no entries (rule 13). */
+static int has_entries(const hv_epoch *self, const hv_progress_figures *f) {
+  const hv_epoch_traits *t = &self->traits;
+  int is_short = f->speed > 0 && (double)self->config.target / f->speed * 1e6 < HV_EPOCH_SHORT_US;
+  int is_quick = self->load_us <= HV_EPOCH_CHASE_US;
+  return self->config.entry_bytes && !is_quick && t->has_replica && t->sums && !t->carries && !self->config.differs && !is_short;
+}
+
+/* The others began this epoch's round without it: its replica was theirs until then. */
+static int is_left(const hv_epoch *self) {
+  return self->left_out != HV_EPOCH_NONE && self->left_out == self->replica;
+}
+
+static int has_their_replica(const hv_epoch *self) {
+  return self->replica != HV_EPOCH_NONE && self->lineage->is_known && !self->is_unfit && !self->is_apart &&
+         (!self->lineage->is_wrong || is_left(self));
+}
+
+static uint64_t goal_of(const hv_progress_figures *f, uint64_t most) {
+  return f->epoch < most ? f->epoch : most;
+}
+
+/* Rules 11 and 12. */
+int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most) {
+  uint64_t goal = goal_of(e->figures, most), n = goal > self->replica ? goal - self->replica : 1;
+  if (self->is_asked || self->goes_back || !e->figures->n_peers || !has_entries(self, e->figures) || !has_their_replica(self))
+    return 0;
+  if (goal <= self->replica && !is_left(self))
+    return 0;
+  return n <= HV_EPOCH_ENTRIES && n <= self->config.state_bytes / self->config.entry_bytes;
+}
+
+int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most) {
+  return e->figures->n_peers && has_entries(self, e->figures) && has_their_replica(self) &&
+         goal_of(e->figures, most) > self->replica;
+}
+
+/* ---- to want entries ---- */
+
+static void wants(hv_epoch *self, uint64_t first, uint64_t until) {
+  hv_epoch_order *order = epoch_order(self, HV_EPOCH_WANT);
+  order->epoch = first;
+  order->number = until;
+  order->samples = self->config.state_bytes;
+}
+
+static uint64_t *asked_of(hv_epoch *self) {
+  return self->state == HV_EPOCH_LOADING     ? &self->own.loading.asked
+         : self->state == HV_EPOCH_REPEATING ? &self->own.repeating.asked
+                                             : NULL;
+}
+
+void epoch_wants_no_entries(hv_epoch *self) {
+  uint64_t *asked = asked_of(self);
+  if (asked && *asked)
+    wants(self, 0, 0);
+  if (asked)
+    *asked = 0;
+}
+
+void epoch_loads_begin(hv_epoch *self, const epoch_event *e) {
+  if (self->state != HV_EPOCH_LOADING)
+    return;
+  epoch_wants_no_entries(self); /* another state comes than before */
+  self->own.loading.comes = e->epoch;
+}
+
+/* Rule 18. */
+void epoch_loads_beside(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_loading *load = &self->own.loading;
+  uint64_t goal = goal_of(e->figures, load->most);
+  if (load->comes == HV_EPOCH_NONE || !has_entries(self, e->figures) || goal <= load->comes || goal <= load->asked)
+    return;
+  load->asked = goal;
+  wants(self, load->comes, goal);
+}
+
+/* ---- to repeat ---- */
+
+void epoch_repeats(hv_epoch *self, const epoch_event *e, uint64_t most) {
+  epoch_moves(self, HV_EPOCH_REPEATING);
+  self->own.repeating.most = most;
+  self->own.repeating.until_us = e->now_us + self->config.averaging_us;
+  if (self->told != self->replica) { /* it has counted an epoch whose gradients are averaged later */
+    epoch_counts(self, self->replica, e->now_us);
+    self->before = 0;
+  }
+  self->wanted = 0;
+  epoch_wake(self, 1);
+  epoch_repeats_on(self, e);
+}
+
+/* Rule 19. */
+uint64_t epoch_repeats_for(const hv_epoch *self) {
+  uint64_t goal = self->state == HV_EPOCH_REPEATING ? self->own.repeating.goal : 0;
+  return goal && goal <= self->replica + 1 ? goal : HV_EPOCH_NONE;
+}
+
+/* It has made the steps of all epochs that have ended (rule 17). */
+static void is_there(hv_epoch *self, const epoch_event *e) {
+  epoch_wants_no_entries(self);
+  self->doubts = 0;
+  self->loads++; /* it comes as one that has loaded */
+  epoch_enters(self, e);
+  if (e->figures->n_peers && e->figures->epoch == self->told && epoch_forms_groups(self, e->figures))
+    epoch_seeks(self, e->figures); /* after its first batch the group would have formed */
+}
+
+void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e) {
+  uint64_t most = self->own.repeating.most;
+  epoch_wants_no_entries(self);
+  self->replica = HV_EPOCH_NONE;
+  if (epoch_is_unusable(self))
+    epoch_comes_to_load(self, e, most);
+  else
+    epoch_enters(self, e);
+}
+
+/* Rules 14 and 17. */
+void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_repeating *r = &self->own.repeating;
+  uint64_t goal = goal_of(e->figures, r->most);
+  if (self->end.acting[HV_EPOCH_NOW])
+    return;
+  if (goal <= self->replica && !is_left(self)) {
+    is_there(self, e);
+    return;
+  }
+  r->goal = goal > self->replica ? goal : self->replica + 1;
+  if (goal > self->replica && goal > r->asked) {
+    r->asked = goal;
+    wants(self, self->replica, goal);
+    epoch_tell(self, HV_EPOCH_SAYS_REPEATS)->number = goal;
+  } else if (goal <= self->replica && e->now_us >= r->until_us) /* its group has made no step, perhaps */
+    epoch_repeats_no_more(self, e);
+  else if (goal <= self->replica && e->now_us >= r->again_us) {
+    r->again_us = e->now_us + HV_EPOCH_AGAIN_US;
+    epoch_wake(self, 1); /* the sooner it hears that the epoch has ended, the less it is behind */
+  }
+}
+
+/* Rule 15. */
+void epoch_has_entry(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_repeating *r = &self->own.repeating;
+  if (self->state != HV_EPOCH_REPEATING || self->end.acting[HV_EPOCH_NOW] || e->epoch != self->replica)
+    return;
+  if (!e->ok) {
+    epoch_repeats_no_more(self, e);
+    return;
+  }
+  if (!e->has_mark || !hv_mark_equal(&e->mark, &self->lineage->mark) || e->step.n_stamps > HV_EPOCH_STAMPS) {
+    epoch_order(self, HV_EPOCH_REFUSE)->epoch = e->epoch;
+    return;
+  }
+  r->n_stamps = e->step.n_stamps;
+  for (size_t i = 0; i < r->n_stamps; i++)
+    r->stamps[i] = e->step.stamps[i];
+  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_REPEAT, 0);
+}
+
+/* The mark moves as that of the members of the round. */
+static void has_stepped(hv_epoch *self, const epoch_event *e) {
+  const hv_epoch_repeating *r = &self->own.repeating;
+  const hv_epoch_step_facts *facts = &e->step;
+  if (facts->setup.size)
+    hv_lineage_set_up(self->lineage, self->config.env, facts->setup);
+  hv_lineage_repeated(self->lineage, self->config.env, r->stamps, r->n_stamps, facts->frozen, facts->n_frozen, self->config.target);
+  self->lineage->is_wrong = 0;
+  self->left_out = HV_EPOCH_NONE;
+  self->wrong_since_us = HV_EPOCH_NONE;
+  self->made = HV_EPOCH_NONE; /* as it was settled here */
+}
+
+/* The next one, by this event's reading. */
+static void has_repeated(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_repeating *r = &self->own.repeating;
+  self->replica++;
+  epoch_counts(self, self->replica, e->now_us);
+  self->before = 0;
+  r->asked = 0; /* the log lets go of what was repeated, and tells of the next one */
+  r->until_us = e->now_us + self->config.averaging_us;
+  epoch_wake(self, self->replica >= r->goal);
+}
+
+void epoch_repeat_acted(hv_epoch *self, unsigned action, const epoch_event *e) {
+  if (action == HV_EPOCH_REPEAT && e->ok <= 0)
+    epoch_order(self, HV_EPOCH_REFUSE)->epoch = self->replica;
+  else if (action == HV_EPOCH_REPEAT)
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_STEP, 0);
+  else if (action == HV_EPOCH_STEP) {
+    has_stepped(self, e);
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  } else if (action == HV_EPOCH_SCHEDULE && hv_epoch_plan_has(&self->traits.ends[1][0], HV_EPOCH_APPLY))
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_APPLY, 0);
+  else
+    has_repeated(self, e);
+}

@@ -1,0 +1,87 @@
+"""A peer that was absent makes the steps of the others again, by the averages that they kept (docs/design/log.md)."""
+
+import itertools
+import threading
+import time
+
+import pytest
+import torch
+
+from optim_support import Peer, flat, meet, network, settle, together
+from support import eventually
+
+RUNS = itertools.count()
+PAUSE = 1.4  #: seconds of a batch; epochs of less than 1 s have no log
+
+
+@pytest.fixture
+def peers(dhts):
+    """peers(n, **options) makes n more of one run, each with a model of its own."""
+    made, run = [], f"repeat-{next(RUNS)}"
+
+    def make(n, **options):
+        first = len(made)
+        for i in range(first, first + n):
+            made.append(Peer(i, dhts[i], network(seed=i), run_id=run, log_memory=1 << 20, **options))
+        return made[first:]
+
+    yield make
+    for peer in made:
+        peer.optimizer.shutdown()
+
+
+class Training:
+    """Peers that train in threads of their own until the block ends."""
+
+    def __init__(self, *peers):
+        self.stop = threading.Event()
+        self.threads = [threading.Thread(target=self.train, args=(peer,), daemon=True) for peer in peers]
+
+    def train(self, peer):
+        while not self.stop.is_set():
+            peer.batch()
+            time.sleep(PAUSE)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+
+    def __exit__(self, *error):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+
+LATE = dict(offload_optimizer=True, delay_optimizer_step=True, delay_state_averaging=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, LATE, dict(LATE, delay_grad_averaging=True)], ids=["now", "late", "gradients late"]
+)
+def test_joiner_with_an_old_state_repeats_the_steps_since(peers, caplog, options):
+    caplog.set_level("INFO", logger="hivemind_c.optim")
+    options = dict(optimizer="adamw", average_state_every=50, **options)
+    two = peers(2, **options)
+    meet(two)
+    together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in two))
+    (joiner,) = peers(1, **options)
+    state = joiner.optimizer.state_averager
+    fetch = state.fetch_state
+
+    def fetch_slowly(timeout, epoch_least):
+        loaded = fetch(timeout, epoch_least)
+        time.sleep(3 * PAUSE)
+        return loaded
+
+    state.fetch_state = fetch_slowly
+    with Training(*two):
+        hands = joiner.optimizer.driver.hands
+        with Training(joiner):
+            assert eventually(lambda: hands.repeated >= 2 and joiner.optimizer.driver.machine.has_met)
+    for peer in (*two, joiner):
+        settle(peer.optimizer)
+    assert "this peer catches up" in caplog.text
+    epoch = min(max(peer.after) for peer in (*two, joiner))
+    assert torch.equal(joiner.after[epoch], two[0].after[epoch])
+    assert joiner.optimizer.driver.machine.moves_wrong == 0
+    assert flat(joiner.model).isfinite().all()
