@@ -81,9 +81,7 @@ class Driver:
             "WITHDRAW": self._withdraw,
             "LOOK": self._look,
             "LOAD": self._load,
-            "WANT": log.want,
-            "REFUSE": log.refuse,
-            "LISTEN": self.hands.listen,
+            **log.orders(self.machine),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
@@ -437,8 +435,7 @@ class Driver:
         optimizer = self._optimizer
         optimizer.record("load", **optimizer.seen(self.machine), least=order.epoch)
         self.background.settle()
-        clock = optimizer.ledger.clock
-        begun = clock.now()
+        begun = (clock := optimizer.ledger.clock).now()
         try:
             with clock.enter("loading"):
                 loaded = self._state.fetch_state(self._load_timeout, order.epoch)

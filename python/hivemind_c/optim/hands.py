@@ -135,15 +135,6 @@ class Hands:
         self._state.buffers.give_back(order.samples)
         self._optimizer.give_metrics_back()
 
-    def listen(self, order: Order, lane: int) -> None:
-        """The training thread waits for an average that others kept: looks whether it has come.
-
-        Args:
-            order: The order.
-            lane: The lane of the thread.
-        """
-        self.log.listen(self._machine)
-
     def _repeat(self, order: Order) -> int:
         """The average of a swarm epoch in which this peer was not becomes the one that it steps with."""
         ledger, epoch = self._optimizer.ledger, order.epoch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import _hivemind_c
 from _hivemind_c import HivemindError
@@ -100,33 +100,27 @@ class StepLog:
 
     # ---- to repeat ----
 
-    def want(self, order: Order, lane: int) -> None:
-        """Wants averages that others keep.
-
-        Args:
-            order: The order, with the first swarm epoch, and the one after the last.
-            lane: The lane of the thread.
-        """
-        self._wanted = order.epoch if order.number > order.epoch else None
-        if self.core is not None:
-            self.core.want(order.epoch, order.number, order.samples)
-
-    def refuse(self, order: Order, lane: int) -> None:
-        """The average of a swarm epoch does not fit: looks for another one.
-
-        Args:
-            order: The order.
-            lane: The lane of the thread.
-        """
-        if self.core is not None:
-            self.core.refuse(order.epoch)
-
-    def listen(self, machine: _hivemind_c.Epoch) -> None:
-        """The training thread waits for an average: tells the machine if it is there, or lost.
+    def orders(self, machine: _hivemind_c.Epoch) -> Dict[str, Callable[[Order, int], None]]:
+        """What carries out the machine's orders for the log, by their names.
 
         Args:
             machine: The machine.
         """
+        return {"WANT": self._want, "REFUSE": self._refuse, "LISTEN": lambda order, lane: self._listen(machine)}
+
+    def _want(self, order: Order, lane: int) -> None:
+        """Wants the averages from order.epoch to order.number, at most order.samples bytes of them."""
+        self._wanted = order.epoch if order.number > order.epoch else None
+        if self.core is not None:
+            self.core.want(order.epoch, order.number, order.samples)
+
+    def _refuse(self, order: Order, lane: int) -> None:
+        """The average of a swarm epoch does not fit: looks for another one."""
+        if self.core is not None:
+            self.core.refuse(order.epoch)
+
+    def _listen(self, machine: _hivemind_c.Epoch) -> None:
+        """The training thread waits for an average: tells the machine if it is there, or lost."""
         if self.core is None or self._wanted is None:
             return
         standing, before, stamps = self.core.look(self._wanted)

@@ -548,7 +548,7 @@ def test_local_steps_are_the_outer_optimizer_of_the_defaults(swarm):
 
 
 def test_memory_of_local_steps_is_said(swarm, caplog):
-    """What is said is what the state and the averager hold once both have stepped."""
+    """The log line says what the state and the averager hold once both have stepped."""
     caplog.set_level("INFO", "hivemind_c.optim")
     (peer,) = swarm(1)
     peer.train(1)
