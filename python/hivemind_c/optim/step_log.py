@@ -101,7 +101,7 @@ class StepLog:
     # ---- to repeat ----
 
     def orders(self, machine: _hivemind_c.Epoch) -> Dict[str, Callable[[Order, int], None]]:
-        """What carries out the machine's orders for the log, by their names.
+        """The functions that carry out the machine's orders for the log, by its names.
 
         Args:
             machine: The machine.
