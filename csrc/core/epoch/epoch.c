@@ -195,7 +195,7 @@ void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *ou
 
 /* The speed tells of batches alone (the first batch tells nothing). */
 static void measures(hv_epoch *self, const epoch_event *e) {
-  self->step = e->samples;
+  self->step = e->samples ? e->samples : self->step;
   hv_meter_took(&self->meter, e->samples, e->took_us);
   self->batch_us = e->now_us;
 }

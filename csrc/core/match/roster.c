@@ -372,9 +372,11 @@ void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t come
   roster_notify(roster);
 }
 
-/* One that is two behind had no part in the latest group. */
+/* One that is two behind had no part in the latest group. Strangers are in groups of their own. */
 static void counts_missed(hv_roster_entry *entry, uint64_t at) {
-  if (entry->place + 1 < at) {
+  if (entry->stranger) {
+    entry->missed = entry->kept = 0;
+  } else if (entry->place + 1 < at) {
     entry->missed += entry->missed < MISSED_MOST;
     entry->kept = 0;
   } else if (++entry->kept >= MISSED_MOST) {

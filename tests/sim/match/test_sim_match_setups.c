@@ -42,7 +42,8 @@ static void changed_setups_part_groups_until_alike_again(void **unused) {
     assert_non_null(strstr(hv_match_difference(c->s.seats[5].match), "weight_decay: 0.1"));
     seek_with_setups(c, 6, 0); /* which of them meet depends on the order */
     run(c, 20);                /* declarations are read */
-    for (unsigned epoch = 7; epoch < 9; epoch++) {
+    seek_with_setups(c, 7, 0); /* a peer that was in none of two groups is waited for after this one */
+    for (unsigned epoch = 8; epoch < 10; epoch++) {
       seek_with_setups(c, epoch, 0);
       groups_have_one_setup_each(c, 0);
     }
