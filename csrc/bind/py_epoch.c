@@ -222,9 +222,9 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
   forgets_losses(self);
   hv_trace_on(self->trace, &self->machine, event);
   tells_losses(self, by);
+  reports(self, progress, 0);
   while (hv_epoch_next(&self->machine, &order)) {
     if (order.kind == HV_EPOCH_WAKE) {
-      reports(self, progress, 0);
       if (order.ask)
         hv_hive_progress_refresh(progress);
     } else if (order.kind == HV_EPOCH_EXPECT)
