@@ -32,7 +32,7 @@ typedef struct py_epoch {
   lane_queue lanes[HV_EPOCH_LANES];
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
   hv_epoch_gift gift;                /* to the hubs of the latest group that expects one */
-  uint64_t begun_us;                 /* when the training thread began its batch; 0: nobody saw that, as of the first one */
+  uint64_t begun_us, paused_us;      /* of the training thread's batch; 0: nobody saw it begin; it is not held up */
   int has_batch;
   uint64_t news; /* of the Progress, which rings after each event: those that the training thread's wait has seen */
 } py_epoch;
@@ -204,6 +204,22 @@ static void forgets_losses(py_epoch *self) {
   memcpy(self->lost_by, self->machine.ledger->lost_by, sizeof self->lost_by);
 }
 
+/* A batch takes the time from the training thread's return to its next visit, without what the machine holds it up meanwhile.
+ * Nobody saw how the first batch began. */
+static void measures_batch(py_epoch *self, uint64_t now_us, int is_here) {
+  int is_held = !hv_epoch_is_free(&self->machine);
+  if (is_here && self->has_batch) {
+    self->begun_us = now_us;
+    self->paused_us = 0;
+  }
+  if (is_held && !self->paused_us)
+    self->paused_us = now_us;
+  else if (!is_held && self->paused_us) {
+    self->begun_us += self->begun_us ? now_us - self->paused_us : 0;
+    self->paused_us = 0;
+  }
+}
+
 /* -1: an exception is set. */
 static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
   hv_hive_progress *progress = bind_progress_of(self->progress);
@@ -218,7 +234,7 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
     reports(self, progress, event->samples);
   reads(progress, event, &figures);
   if (is_here && self->begun_us)
-    event->took_us = event->now_us - self->begun_us;
+    event->took_us = (self->paused_us ? self->paused_us : event->now_us) - self->begun_us;
   forgets_losses(self);
   hv_trace_on(self->trace, &self->machine, event);
   tells_losses(self, by);
@@ -233,10 +249,7 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
       puts_in(self, lane_of(&order, by), &order);
   }
   self->has_batch |= event->kind == HV_EPOCH_BATCH && event->samples;
-  if (!self->has_batch || !hv_epoch_is_free(&self->machine))
-    self->begun_us = 0;
-  else if (is_here || !self->begun_us)
-    self->begun_us = event->now_us;
+  measures_batch(self, event->now_us, is_here);
   hv_hive_progress_ring(progress);
   return 0;
 }

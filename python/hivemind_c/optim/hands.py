@@ -186,7 +186,8 @@ class Hands:
         if end.averaged and not end.is_repeated:
             stamp = self._gradients.stamp
             facts.update(stamps=stamp if isinstance(stamp, tuple) else (stamp,))
-            self.log.add(end.epoch, facts["stamps"])
+            if not self._machine.is_unusable:  # else no other replica leads to the average's
+                self.log.add(end.epoch, facts["stamps"])
         return facts
 
     def _schedule(self, order: Order) -> None:

@@ -681,7 +681,7 @@ def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
             assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
         assert not caplog.messages
         assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
-    told = [line for line in caplog.messages if "does not fit into a swarm epoch" in line]
+    told = [line for line in caplog.messages if "has not finished a swarm epoch with the others" in line]
     assert told and "target_batch_size" in told[0]
 
 
