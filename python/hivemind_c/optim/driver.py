@@ -271,9 +271,9 @@ class Driver:
         if control is not None and not control.is_given_up:
             control.give_up()
 
-    def _failed(self, lane: int, which: int, error: HivemindError, alike: int = 0) -> None:
+    def _failed(self, lane: int, which: int, error: HivemindError, control: Any, alike: int = 0) -> None:
         """A round failed: the machine says what that means."""
-        had_group, given_up = self._averager(which).had_group, self.controls[which].is_given_up
+        had_group, given_up = self._averager(which).had_group, control.is_given_up
         self.machine.round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
 
     def _trigger(self, order: Order, lane: int) -> None:
@@ -308,7 +308,7 @@ class Driver:
             self._reporter.add_failure(end.epoch, f"gradients: {error}")
             optimizer.record("gradients_failed", epoch=end.epoch, status=error.status, mine=end.samples)
             end.notes.fail(f"averaging gradients failed: {error}")
-            self._failed(lane, GRADIENTS, error)
+            self._failed(lane, GRADIENTS, error, control)
             if optimizer.auxiliary:
                 logger.warning("swarm epoch %d: averaging gradients failed: %s", end.epoch, error)
             return
@@ -352,7 +352,7 @@ class Driver:
             self._reporter.add_failure(end.next_epoch, f"state: {error}")
             optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
             end.notes.fail(f"averaging the state failed: {error}")
-            self._failed(lane, STATE, error, self._state.is_kept)
+            self._failed(lane, STATE, error, control, self._state.is_kept)
             return
         if self._gradients is None:
             end.outcome = "averaged"

@@ -9,6 +9,7 @@ from hivemind_c.optim.epoch_record import EpochRecord
 from hivemind_c.optim.keep_up import two_digits
 
 PART = 0.1  #: of a swarm epoch that averaging may take while training pauses for it (docs/howto/choose-settings.md)
+SHORT_S = 0.05  #: of a round that tells of latency alone, and nothing of the line
 
 
 class TargetCheck:
@@ -37,6 +38,8 @@ class TargetCheck:
         line = f"averages of {most / 1e6:.3g} MB took {paused + beside:.2g} s on this line"
         if least <= self._target:
             return False, f"{line}: target_batch_size may be {least} or more with the present peers"
+        if paused + beside < SHORT_S:
+            return None
         return True, (
             f"{line}, and the swarm makes target_batch_size={self._target} samples in {self._target / speed:.2g} s; "
             f"give target_batch_size={least} or more at all peers, or send fewer bytes with grad_compression"

@@ -682,7 +682,7 @@ def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
         assert not caplog.messages
         assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
     told = [line for line in caplog.messages if "has not finished a swarm epoch with the others" in line]
-    assert told and "target_batch_size" in told[0]
+    assert told
 
 
 @pytest.mark.parametrize("reuse", [False, True])

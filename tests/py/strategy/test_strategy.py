@@ -194,6 +194,7 @@ OPTIONS = {
     "next_chunk_timeout": 2.0,
     "load_state_timeout": 30.0,
     "log_memory": 1 << 20,
+    "upload_mbit": 1000.0,
     "grad_compression": Float16Compression(),
     "state_averaging_compression": Float16Compression(),
     "load_state_compression": Float16Compression(),
