@@ -162,7 +162,7 @@ static void joiner_that_downloads_keeps_the_hub_within_its_bound(void **unused) 
       gift_scene_next_epoch(&sc->g);
   }
   assert_true(sc->g.hub.bytes_peak <= HV_KEEP_STATES * sc->g.size_max);
-  assert_int_equal(sc->g.hub.n_taken, 2); /* the one that is downloaded, and one more, until the download is over */
+  assert_true(sc->g.hub.n_taken > 10); /* the newest ones are taken beside the one that is downloaded */
   for (int i = 0; i < 60 && !try->done; i++)
     gift_scene_run(&sc->g, 1);
   assert_true(try->done && gift_same(&sc->g, try));
