@@ -3,10 +3,10 @@
  * Room: bind (uses include/hivemind_c.h). The only folder that includes Python.h, with the limited API of 3.10, so that one binary
  * serves every later Python. No static variable changes: each module object has its own bind_state, so several interpreters may
  * load the module.
- * Thread: every function here is called with the GIL held, except bind_loan_back and bind_loan_wait. A call that may block releases
- * the GIL meanwhile.
- * Errors: a function that returns an object returns NULL with an exception set; one that returns int returns -1.
- * fork(): each object remembers the process that created it. In a child process its methods raise an error, and it frees nothing.
+ * Thread: every function here is called with the GIL held, except bind_loan_back, bind_loan_wait and bind_users_wait. A call that
+ * may block releases the GIL meanwhile. Errors: a function that returns an object returns NULL with an exception set; one that
+ * returns int returns -1. fork(): each object remembers the process that created it. In a child process its methods raise an error,
+ * and it frees nothing.
  */
 #ifndef HV_BIND_BIND_H
 #define HV_BIND_BIND_H
@@ -103,6 +103,23 @@ int bind_peer(bind_state *state, PyObject *text, hv_peer_id *out);
 PyObject *bind_peer_text(const hv_peer_id *peer);
 /* A number of 0 or more, for the format "O&": `out` is an unsigned long long. True if it was one, else an exception is set. */
 int bind_whole_number(PyObject *object, void *out);
+
+/* ---- threads in an object (users.c) ---- */
+
+/* Around work without the GIL on what an object owns: closing it waits until nobody is in it. */
+typedef struct bind_users {
+  size_t n;
+  PyThread_type_lock idle; /* held while there are any */
+} bind_users;
+
+/* -1: no memory; no exception is set. */
+int bind_users_init(bind_users *users);
+/* Of a zeroed one too. */
+void bind_users_fini(bind_users *users);
+void bind_users_enter(bind_users *users);
+void bind_users_leave(bind_users *users);
+/* Waits, without the GIL, until nobody is in it. */
+void bind_users_wait(bind_users *users);
 
 /* ---- loans (loan.c) ---- */
 

@@ -15,9 +15,8 @@ typedef struct py_averager {
   hv_hive_averager *averager; /* NULL: closed */
   bind_tensor *tensors;       /* loans */
   size_t n_tensors;
-  PyObject *list;          /* keeps the ferries, too */
-  size_t users;            /* threads that are in it without the GIL */
-  PyThread_type_lock idle; /* held while there are any */
+  PyObject *list; /* keeps the ferries, too */
+  bind_users users;
 } py_averager;
 
 static bind_state *state_of(py_averager *self) {
@@ -45,26 +44,15 @@ hv_hive_averager *bind_averager_of(PyObject *object) {
   return check_usable(self) == 0 ? self->averager : NULL;
 }
 
-/* Around work without the GIL: closing waits for it. */
-static void come_in(py_averager *self) {
-  if (self->users++ == 0)
-    PyThread_acquire_lock(self->idle, NOWAIT_LOCK);
-}
-
-static void go_out(py_averager *self) {
-  if (--self->users == 0)
-    PyThread_release_lock(self->idle);
-}
-
 hv_hive_averager *bind_averager_enter(PyObject *object) {
   hv_hive_averager *averager = bind_averager_of(object);
   if (averager)
-    come_in((py_averager *)object);
+    bind_users_enter(&((py_averager *)object)->users);
   return averager;
 }
 
 void bind_averager_leave(PyObject *object) {
-  go_out((py_averager *)object);
+  bind_users_leave(&((py_averager *)object)->users);
 }
 
 /* ---- settings ---- */
@@ -225,10 +213,10 @@ static PyObject *averager_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     return NULL;
   Py_INCREF(node);
   self->node = (bind_node *)node;
-  self->idle = PyThread_allocate_lock();
-  if (!self->idle)
+  int has_users = bind_users_init(&self->users) == 0;
+  if (!has_users)
     PyErr_NoMemory();
-  if (!self->idle || open_averager(state, self, list, &config) < 0)
+  if (!has_users || open_averager(state, self, list, &config) < 0)
     Py_CLEAR(self);
   return (PyObject *)self;
 }
@@ -239,8 +227,7 @@ static void close_averager(py_averager *self) {
   self->averager = NULL;
   if (averager) {
     Py_BEGIN_ALLOW_THREADS
-    PyThread_acquire_lock(self->idle, WAIT_LOCK);
-    PyThread_release_lock(self->idle);
+    bind_users_wait(&self->users);
     hv_hive_averager_free(averager);
     Py_END_ALLOW_THREADS
     return_all(self);
@@ -256,9 +243,7 @@ static void averager_finalize(PyObject *object) {
     close_averager(self);
     return_all(self);
   }
-  if (self->idle)
-    PyThread_free_lock(self->idle);
-  self->idle = NULL;
+  bind_users_fini(&self->users);
   Py_CLEAR(self->node);
   PyErr_Restore(type, value, traceback);
 }
@@ -405,11 +390,11 @@ static PyObject *averager_awaits(PyObject *object, PyObject *args) {
   if (!PyArg_ParseTuple(args, "K:awaits", &epoch) || check_usable(self) < 0)
     return NULL;
   hv_hive_averager *averager = self->averager;
-  come_in(self);
+  bind_users_enter(&self->users);
   Py_BEGIN_ALLOW_THREADS
   awaits = hv_hive_averager_awaits(averager, epoch);
   Py_END_ALLOW_THREADS
-  go_out(self);
+  bind_users_leave(&self->users);
   return PyBool_FromLong(awaits);
 }
 
@@ -433,11 +418,11 @@ static PyObject *averager_lock(PyObject *object, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O:lock", &timeout) || bind_timeout(timeout, &timeout_ms) < 0 || check_usable(self) < 0)
     return NULL;
   hv_hive_averager *averager = self->averager;
-  come_in(self);
+  bind_users_enter(&self->users);
   Py_BEGIN_ALLOW_THREADS
   locked = hv_hive_averager_lock(averager, timeout_ms < SLICE_MS ? timeout_ms : SLICE_MS);
   Py_END_ALLOW_THREADS
-  go_out(self);
+  bind_users_leave(&self->users);
   if (locked && PyErr_CheckSignals() < 0) { /* who is told of Ctrl-C is not told that it has the lock */
     if (self->averager)
       hv_hive_averager_unlock(self->averager);
@@ -463,11 +448,11 @@ static PyObject *averager_bits(PyObject *object, PyObject *ignored) {
   if (check_usable(self) < 0)
     return NULL;
   hv_hive_averager *averager = self->averager;
-  come_in(self);
+  bind_users_enter(&self->users);
   Py_BEGIN_ALLOW_THREADS
   hv_hive_averager_bits(averager, bits);
   Py_END_ALLOW_THREADS
-  go_out(self);
+  bind_users_leave(&self->users);
   return PyUnicode_FromString(bits);
 }
 
@@ -479,11 +464,11 @@ static PyObject *averager_set_bits(PyObject *object, PyObject *args) {
   if (!PyArg_ParseTuple(args, "s:set_bits", &bits) || check_usable(self) < 0)
     return NULL;
   hv_hive_averager *averager = self->averager;
-  come_in(self);
+  bind_users_enter(&self->users);
   Py_BEGIN_ALLOW_THREADS
   status = hv_hive_averager_set_bits(averager, bits, &err);
   Py_END_ALLOW_THREADS
-  go_out(self);
+  bind_users_leave(&self->users);
   return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
 }
 
@@ -501,11 +486,11 @@ static PyObject *averager_set_setup(PyObject *object, PyObject *args) {
     return NULL;
   }
   hv_hive_averager *averager = self->averager;
-  come_in(self);
+  bind_users_enter(&self->users);
   Py_BEGIN_ALLOW_THREADS
   status = hv_hive_averager_set_setup(averager, hv_span_of(setup.buf, (size_t)setup.len), &err);
   Py_END_ALLOW_THREADS
-  go_out(self);
+  bind_users_leave(&self->users);
   PyBuffer_Release(&setup);
   return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
 }

@@ -5,10 +5,9 @@
 
 typedef struct py_log {
   PyObject_HEAD
-  bind_node *node;         /* kept */
-  hv_hive_step_log *log;   /* NULL: closed */
-  size_t users;            /* threads that are in it without the GIL */
-  PyThread_type_lock idle; /* held while there are any */
+  bind_node *node;       /* kept */
+  hv_hive_step_log *log; /* NULL: closed */
+  bind_users users;
 } py_log;
 
 static bind_state *state_of(py_log *self) {
@@ -24,16 +23,15 @@ static int check_usable(py_log *self) {
   return bind_node_check(self->node);
 }
 
-/* Around work without the GIL: closing waits for it. */
+/* Around work without the GIL. */
 static hv_hive_step_log *come_in(py_log *self) {
-  if (self->users++ == 0)
-    PyThread_acquire_lock(self->idle, NOWAIT_LOCK);
+  bind_users_enter(&self->users);
   return self->log;
 }
 
-static void go_out(py_log *self) {
-  if (--self->users == 0)
-    PyThread_release_lock(self->idle);
+/* None for the program after HV_OK; else the error, raised. */
+static PyObject *outcome(py_log *self, hv_status status, const hv_error *err) {
+  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, err);
 }
 
 /* ---- life ---- */
@@ -56,8 +54,7 @@ static PyObject *log_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   if (!self)
     return NULL;
   self->node = (bind_node *)Py_NewRef(node);
-  self->idle = PyThread_allocate_lock();
-  if (!self->idle) {
+  if (bind_users_init(&self->users) < 0) {
     Py_DECREF(self);
     return PyErr_NoMemory();
   }
@@ -76,8 +73,7 @@ static void closes(py_log *self) {
   if (!log)
     return;
   Py_BEGIN_ALLOW_THREADS;
-  PyThread_acquire_lock(self->idle, WAIT_LOCK);
-  PyThread_release_lock(self->idle);
+  bind_users_wait(&self->users);
   hv_hive_step_log_free(log);
   Py_END_ALLOW_THREADS;
 }
@@ -97,9 +93,7 @@ static void log_finalize(PyObject *object) {
   PyErr_Fetch(&type, &value, &traceback);
   if (self->node && self->node->pid == getpid())
     closes(self);
-  if (self->idle)
-    PyThread_free_lock(self->idle);
-  self->idle = NULL;
+  bind_users_fini(&self->users);
   Py_CLEAR(self->node);
   PyErr_Restore(type, value, traceback);
 }
@@ -152,9 +146,9 @@ static PyObject *log_add(PyObject *object, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_add(log, inner, &entry, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
+  bind_users_leave(&self->users);
   bind_averager_leave(averager);
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
+  return outcome(self, status, &err);
 }
 
 static PyObject *log_end(PyObject *object, PyObject *ignored) {
@@ -168,8 +162,8 @@ static PyObject *log_end(PyObject *object, PyObject *ignored) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_end(log, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
+  bind_users_leave(&self->users);
+  return outcome(self, status, &err);
 }
 
 static PyObject *log_offered(PyObject *object, PyObject *ignored) {
@@ -185,7 +179,7 @@ static PyObject *log_offered(PyObject *object, PyObject *ignored) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_offered(log, &n, &first, &bytes, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
+  bind_users_leave(&self->users);
   return status == HV_OK ? Py_BuildValue("(nKK)", (Py_ssize_t)n, (unsigned long long)first, (unsigned long long)bytes)
                          : bind_raise_why(state_of(self), status, &err);
 }
@@ -204,8 +198,8 @@ static PyObject *log_want(PyObject *object, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_want(log, first, until, ahead, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
+  bind_users_leave(&self->users);
+  return outcome(self, status, &err);
 }
 
 static PyObject *look_tuple(hv_hive_step_log_standing standing, const hv_hive_entry *entry) {
@@ -235,7 +229,7 @@ static PyObject *log_look(PyObject *object, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_look(log, epoch, &standing, &entry, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
+  bind_users_leave(&self->users);
   return status == HV_OK ? look_tuple(standing, &entry) : bind_raise_why(state_of(self), status, &err);
 }
 
@@ -254,9 +248,9 @@ static PyObject *log_repeat(PyObject *object, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_repeat(log, epoch, inner, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
+  bind_users_leave(&self->users);
   bind_averager_leave(averager);
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
+  return outcome(self, status, &err);
 }
 
 static PyObject *log_refuse(PyObject *object, PyObject *args) {
@@ -270,8 +264,8 @@ static PyObject *log_refuse(PyObject *object, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_refuse(log, epoch, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
-  return status == HV_OK ? Py_NewRef(Py_None) : bind_raise_why(state_of(self), status, &err);
+  bind_users_leave(&self->users);
+  return outcome(self, status, &err);
 }
 
 static PyObject *log_progress(PyObject *object, PyObject *ignored) {
@@ -286,7 +280,7 @@ static PyObject *log_progress(PyObject *object, PyObject *ignored) {
   Py_BEGIN_ALLOW_THREADS;
   status = hv_hive_step_log_progress(log, &come, &all, &err);
   Py_END_ALLOW_THREADS;
-  go_out(self);
+  bind_users_leave(&self->users);
   return status == HV_OK ? Py_BuildValue("(KK)", (unsigned long long)come, (unsigned long long)all)
                          : bind_raise_why(state_of(self), status, &err);
 }
