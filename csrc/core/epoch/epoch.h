@@ -345,9 +345,8 @@ typedef struct hv_epoch {
   hv_lineage *lineage;
   uint64_t at_us; /* the latest event */
   uint64_t told, made, serial, batch_us, before, step;
-  uint64_t
-      replica; /* as made, also where it was not settled here: of a state that was loaded, or repeated; HV_EPOCH_NONE: not known */
-  hv_meter meter; /* fed by took_us of batches */
+  uint64_t replica; /* as made, and also of a state that was loaded, or repeated; HV_EPOCH_NONE: not known */
+  hv_meter meter;   /* fed by took_us of batches */
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */

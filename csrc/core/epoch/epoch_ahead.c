@@ -18,13 +18,14 @@ int epoch_is_ahead(hv_epoch *self, const epoch_event *e) {
   }
   if (self->ahead_us == HV_EPOCH_NONE)
     self->ahead_us = e->now_us;
-  if (has_theirs(self, f) && e->now_us >= self->ahead_us + HV_EPOCH_MOST_LOOK_US) {
-    self->ahead_us = HV_EPOCH_NONE;
-    self->goes_back = 1;
-    self->lineage->is_wrong = 1;
-    return 1;
-  }
-  if (!has_theirs(self, f))
+  if (!has_theirs(self, f)) {
     epoch_begins_look(self, f->epoch, e->now_us);
-  return 0;
+    return 0;
+  }
+  if (e->now_us < self->ahead_us + HV_EPOCH_MOST_LOOK_US)
+    return 0;
+  self->ahead_us = HV_EPOCH_NONE;
+  self->goes_back = 1;
+  self->lineage->is_wrong = 1;
+  return 1;
 }

@@ -106,13 +106,12 @@ static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts, uint64
 }
 
 static int steps(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
+  self->replica = HV_EPOCH_NONE;
   if (!self->end.averaged && !self->end.samples) { /* it has counted the epoch, and has nothing for it */
-    self->replica = HV_EPOCH_NONE;
     epoch_tell(self, HV_EPOCH_SAYS_NO_STEP);
     has_stepped(self, &(hv_epoch_step_facts){0}, e->now_us);
     return 0;
   }
-  self->replica = HV_EPOCH_NONE;
   epoch_act(self, lane, HV_EPOCH_STEP, self->end.samples);
   return 1;
 }

@@ -76,8 +76,8 @@ int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t mos
 uint64_t epoch_repeats_for(const hv_epoch *self); /* the epoch of which others hear, before the last step; HV_EPOCH_NONE */
 void epoch_repeats(hv_epoch *self, const epoch_event *e, uint64_t most); /* from COMING or LOADING */
 void epoch_repeats_on(hv_epoch *self, const epoch_event *e);
-void epoch_repeats_no_more(hv_epoch *self,
-                           const epoch_event *e); /* its replica leads no further: rule 10 decides, as before there was a log */
+/* Its replica leads no further: rule 10 decides, as without a log. */
+void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e);
 void epoch_repeat_acted(hv_epoch *self, unsigned action, const epoch_event *e);
 void epoch_has_entry(hv_epoch *self, const epoch_event *e);
 void epoch_loads_begin(hv_epoch *self, const epoch_event *e);

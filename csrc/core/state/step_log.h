@@ -3,7 +3,7 @@
  * An entry is offered and loaded as a state, under a prefix of its own, so votes, donors and checks are those of states.
  *
  * Room: core (uses env, msg, state).
- * Owner: whoever drives a run's machine: core/epoch/driver, or a program's averager (net/hive).
+ * Owner: core/epoch/driver, or the program of a trainer (net/hive).
  * Thread: the hive thread.
  * Limits: HV_STEP_LOG_ENTRIES entries and `memory` bytes of them, those that were fetched ahead beside.
  * Errors: hv_status; an entry that cannot be had is HV_STEP_LOG_LOST.
