@@ -45,9 +45,9 @@ class StepLog:
         averager = self._averager
         if averager is None or optimizer.auxiliary or optimizer.schedule.outer or not averager.averages_once:
             return
-        size = averager.core.kept_size()
+        size, model = averager.core.kept_size(), VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads)
         if memory is None:
-            memory = max(size, VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads))
+            memory = max(size, model)
         elif 0 < memory < size:
             logger.warning(
                 "log_memory=%d is less than an average, which has %d bytes: none is kept, so peers that miss swarm "
@@ -57,8 +57,7 @@ class StepLog:
             )
         self.core = _hivemind_c.StepLog(optimizer.dht.core, f"{optimizer.run_id}_state_averager", memory)
         averager.keeps_averages = memory >= size
-        state = STATE_VALUES * VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads)
-        self.sizes = dict(entry_bytes=size, state_bytes=state)
+        self.sizes = dict(entry_bytes=size, state_bytes=STATE_VALUES * model)
 
     def add(self, epoch: int, stamps: Sequence[int]) -> None:
         """The replica, which has not moved yet, is about to step with the average of the latest round.
