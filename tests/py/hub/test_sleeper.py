@@ -70,12 +70,16 @@ SLOW_TRAINER = (
 MISSED = 2  #: swarm epochs, at least
 
 
+def three(started, program):
+    trainers = [started(Process(program, ""))]
+    first = json.loads(trainers[0].wait_for(lambda p: next(iter(p.out), None)))["at"]
+    return trainers + [started(Process(program, first)) for _ in range(2)]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(200)
 def test_trainer_that_stood_still_repeats_and_loads_nothing(started):
-    trainers = [started(Process(SLOW_TRAINER, ""))]
-    first = json.loads(trainers[0].wait_for(lambda p: next(iter(p.out), None)))["at"]
-    trainers += [started(Process(SLOW_TRAINER, first)) for _ in range(2)]
+    trainers = three(started, SLOW_TRAINER)
     together_at = trainers[0].wait_for(lambda p: equal(trainers, 0), PATIENCE)
     sleeper, others = trainers[2], trainers[:2]
     os.kill(sleeper.process.pid, signal.SIGSTOP)
@@ -92,9 +96,7 @@ def test_trainer_that_stood_still_repeats_and_loads_nothing(started):
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_trainer_that_slept_averages_again_within_seconds(started):
-    trainers = [started(Process(TRAINER, ""))]
-    first = json.loads(trainers[0].wait_for(lambda p: next(iter(p.out), None)))["at"]
-    trainers += [started(Process(TRAINER, first)) for _ in range(2)]
+    trainers = three(started, TRAINER)
     trainers[0].wait_for(lambda p: equal(trainers, 0), PATIENCE)
     sleeper, others = trainers[2], trainers[:2]
     os.kill(sleeper.process.pid, signal.SIGSTOP)

@@ -676,13 +676,22 @@ def test_peer_slower_than_the_swarm_is_warned(peer, caplog):
     one, late = peer(0, **run), peer(1, network(seed=9), **run)
     one.train(3)
     one.optimizer.state_averager.share_state(3)
+    state = late.optimizer.state_averager
+    fetch = state.fetch_state
+
+    def fetch_slowly(*args):
+        loaded = fetch(*args)
+        time.sleep(3.0)  # over half of a swarm epoch, which lasts as long as the first peer has stood still
+        return loaded
+
     with caplog.at_level(logging.WARNING, "hivemind_c.optim"):
         for _ in range(2):
             assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
         assert not caplog.messages
+        state.fetch_state = fetch_slowly
         assert late.optimizer.load_state_from_peers(timeout=PATIENCE)
     told = [line for line in caplog.messages if "has not finished a swarm epoch with the others" in line]
-    assert told
+    assert told and "target_batch_size" in told[0]
 
 
 @pytest.mark.parametrize("reuse", [False, True])
