@@ -7,7 +7,8 @@ docs/design/epoch.md has the orders and the rules.
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import _hivemind_c
 from _hivemind_c import HivemindCancelledError, HivemindError
@@ -68,6 +69,8 @@ class Driver:
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
         self._load_timeout: Optional[float] = optimizer.load_state_timeout
         self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
+        self._left: Tuple[Deque[Order], Deque[Order]] = deque(), deque()  # of each lane, orders to be carried out
+        self._are_last = [True, True]  # no order comes behind these, unless another event brings it
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
             "SEEK": self._seek,
@@ -81,12 +84,13 @@ class Driver:
             "WITHDRAW": self._withdraw,
             "LOOK": self._look,
             "LOAD": self._load,
-            **log.orders(self.machine),
+            **log.orders(self.machine, self._hear),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
             "LOST": self.notices.lost,
             "GOODBYE": lambda order, lane: None,
+            "LATE": lambda order, lane: self._start_late(),
         }
 
     # ---- events of the training thread ----
@@ -98,8 +102,7 @@ class Driver:
             samples: Samples in the batch. 0: there is none.
         """
         self._come_by()
-        if not self.machine.batch(samples):
-            self._drive()
+        self._drive(self.machine.batch(samples))
 
     def behind(self, samples: int) -> None:
         """A batch counts for nothing, because a state was loaded since; the others may be about to average.
@@ -108,8 +111,7 @@ class Driver:
             samples: Samples in the batch.
         """
         self._come_by()
-        self.machine.behind(samples)
-        self._drive()
+        self._drive(self.machine.behind(samples))
 
     def _come_by(self) -> None:
         self._hear_hubs()
@@ -124,8 +126,7 @@ class Driver:
             behind: Further ones, made with the model before a state was loaded, which count nowhere.
         """
         if samples or behind:
-            self.machine.summed(samples, behind)
-            self._drive()
+            self._drive(self.machine.summed(samples, behind))
 
     def overflow(self, samples: int, summed: int) -> None:
         """A batch's gradient overflowed.
@@ -134,8 +135,7 @@ class Driver:
             samples: Samples of the batch.
             summed: Samples of the sums that are lost with it.
         """
-        self.machine.overflow(samples, summed)
-        self._drive()
+        self._drive(self.machine.overflow(samples, summed))
 
     def take(self, wait: bool = False) -> None:
         """Takes the outcome of the late lane over, if it is there. Raises its error.
@@ -148,8 +148,7 @@ class Driver:
 
     def pause(self) -> None:
         """The training thread is here between two batches."""
-        self.machine.pause()
-        self._drive()
+        self._drive(self.machine.pause())
 
     def load(self, least: int, timeout: Optional[float]) -> bool:
         """Loads the swarm's state. True if this peer has it now.
@@ -163,8 +162,7 @@ class Driver:
         self.background.settle()
         self._load_timeout = timeout
         try:
-            self.machine.asked(least)
-            self._drive()
+            self._drive(self.machine.asked(least))
         finally:
             self._load_timeout = self._optimizer.load_state_timeout
         return self.hands.adopted > before
@@ -176,35 +174,42 @@ class Driver:
         """The swarm epoch of this peer."""
         return self.machine.epoch
 
+    @property
+    def is_adopting(self) -> bool:
+        """True while a state is taken over that the machine has asked for: its epoch and mark are the machine's."""
+        return self.hands.is_adopting
+
     def set_epoch(self, epoch: int) -> None:
         """The state of another swarm epoch is there: that of a checkpoint, if the machine has not asked for it.
 
         Args:
             epoch: The swarm epoch.
         """
-        if self.machine.state != "LOADING":
-            self.machine.restored(epoch)
-            self._drive()
+        if not self.is_adopting:
+            self._drive(self.machine.restored(epoch))
 
     # ---- lanes ----
 
-    def _drive(self) -> None:
+    def _hear(self, lane: int, answer: Any) -> None:
+        """Takes the orders that follow from an event."""
+        orders, self._are_last[lane] = answer or ((), True)
+        self._left[lane].extend(map(Order._make, orders))
+
+    def _drive(self, answer: Any) -> None:
         """Carries out what is to be done before the training thread goes on."""
-        if self.machine.is_free and not self.machine.has_now:
+        left = self._left[NOW]
+        if answer is None and not left:
             return
+        self._hear(NOW, answer)
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
-            while (order := self._next(clock)) is not None:
-                self._carry_out(Order(*order), NOW)
-                if self.machine.has_late and not self.machine.has_now:
-                    self._start_late()
-
-    def _next(self, clock: EpochClock) -> Any:
-        """The next order for the training thread, which waits until there is one. None: it may go on."""
-        if self.machine.has_now or self.machine.is_free:
-            return self.machine.next(NOW)
-        with clock.enter("waiting"):
-            return self.machine.next(NOW)
+            while left or not self._are_last[NOW]:
+                self._carry_out_all(NOW)
+                if not self._are_last[NOW]:
+                    with clock.enter("waiting"):
+                        self._hear(NOW, self.machine.next(NOW))
+            if self._left[LATE] and not self.background.busy:
+                self._start_late()  # a thread that had an error has left them
 
     def _start_late(self) -> None:
         self.background.drop()  # of the end before; the machine has taken its outcome over
@@ -215,21 +220,33 @@ class Driver:
         end.clock = EpochClock()
         try:
             with end.clock.enter("stepping"):
-                while (order := self.machine.next(LATE)) is not None:
-                    self._carry_out(Order(*order), LATE)
+                self._hear(LATE, self.machine.next(LATE))
+                self._carry_out_all(LATE)
         finally:
             end.background_spent = end.clock.take()
+
+    def _next(self, lane: int) -> Optional[Order]:
+        """Takes the next order of a lane. Two threads may ask: shutdown() may come from any thread."""
+        try:
+            return self._left[lane].popleft()
+        except IndexError:
+            return None
+
+    def _carry_out_all(self, lane: int) -> None:
+        while (order := self._next(lane)) is not None:
+            self._carry_out(order, lane)
 
     def _carry_out(self, order: Order, lane: int) -> None:
         self._do[order.kind](order, lane)
 
     def _act(self, order: Order, lane: int) -> None:
         try:
-            self.hands.act(order, lane)
+            self._hear(lane, self.hands.act(order, lane))
+            self.hands.log.follow()
         except BaseException:
-            self.machine.broke(lane, order.number)
-            while self.machine.has_late if lane else self.machine.drops:
-                self._carry_out(Order(*self.machine.next(lane)), lane)  # lost samples, groups and sums of no use
+            self._hear(lane, self.machine.broke(lane, order.number))
+            while (lane or self.machine.drops) and (left := self._next(lane)) is not None:
+                self._carry_out(left, lane)  # lost samples, groups and sums of no use
             raise
 
     # ---- groups and rounds ----
@@ -274,7 +291,13 @@ class Driver:
     def _failed(self, lane: int, which: int, error: HivemindError, control: Any, alike: int = 0) -> None:
         """A round failed: the machine says what that means."""
         had_group, given_up = self._averager(which).had_group, control.is_given_up
-        self.machine.round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
+        self._tell_round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
+
+    def _tell_round(self, lane: int, which: int, status: str, *facts: Any, **more: Any) -> str:
+        """Tells the machine of a round that is over. Returns the outcome."""
+        outcome, answer = self.machine.round(lane, which, status, *facts, **more)
+        self._hear(lane, answer)
+        return outcome
 
     def _trigger(self, order: Order, lane: int) -> None:
         try:
@@ -283,20 +306,19 @@ class Driver:
             control = self.controls[order.which]
             if control is not None:
                 control.cancel()
-            self.machine.round(lane, order.which, "CANCELLED")
+            self._tell_round(lane, order.which, "CANCELLED")
             raise
 
     def _while_waiting(self) -> None:
         """The training thread waits for a round: joiners may need a copy of the state meanwhile."""
         self._hear_hubs()
-        self.machine.time()
-        while self.machine.has_now:
-            self._carry_out(Order(*self.machine.next(NOW)), NOW)
+        self._hear(NOW, self.machine.time())
+        self._carry_out_all(NOW)
 
     def _average_gradients(self, order: Order, lane: int) -> None:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[GRADIENTS]
         if control is None:  # the log has said why
-            self.machine.round(lane, GRADIENTS, "TIMEOUT")
+            self._tell_round(lane, GRADIENTS, "TIMEOUT")
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting
@@ -319,8 +341,8 @@ class Driver:
         self._reporter.add_round()
         self.notices.has_met = self.machine.has_met
         if self._gradients.awaits(end.next_epoch):
-            self.machine.wanted(end.next_epoch)
-        outcome = self.machine.round(lane, GRADIENTS, "OK", parts)
+            self._hear(lane, self.machine.wanted(lane, end.next_epoch))
+        outcome = self._tell_round(lane, GRADIENTS, "OK", parts)
         end.averaged = outcome == "CONFIRMED"
         end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
         if end.averaged:
@@ -338,7 +360,7 @@ class Driver:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[STATE]
         if control is None or end.averages_no_state:
             self._cancel(order, lane)
-            self.machine.round(lane, STATE, "TIMEOUT", alike=1)
+            self._tell_round(lane, STATE, "TIMEOUT", alike=1)
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting
@@ -358,7 +380,7 @@ class Driver:
             end.outcome = "averaged"
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
-        self.machine.round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
+        self._tell_round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )
@@ -399,7 +421,7 @@ class Driver:
             self._state.allow_state_sharing, self._state.offers.gift = False, None
         else:
             logger.warning("swarm epoch %d: could not offer the state to others, will retry: %s", epoch, error)
-        self.machine.offered(lane, epoch, False)
+        self._hear(lane, self.machine.offered(lane, epoch, False))
 
     def _give(self, order: Order, lane: int) -> None:
         gift = self._state.offers.gift
@@ -415,7 +437,7 @@ class Driver:
         """Tells the machine of a hub that asks for the state of a peer that nobody can dial."""
         gift = self._state.offers.gift
         if gift is not None and (least := gift.take_request()) is not None:
-            self.machine.wanted(least, by_hub=True)
+            self._hear(NOW, self.machine.wanted(NOW, least, by_hub=True))
 
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)
@@ -428,7 +450,7 @@ class Driver:
         except HivemindError as error:
             logger.debug("found no state of swarm epoch %d or later: %s", order.epoch, error)
         finally:
-            self.machine.looked(found)
+            self._hear(NOW, self.machine.looked(found))
 
     def _load(self, order: Order, lane: int) -> None:
         loaded: Any = None
@@ -442,10 +464,8 @@ class Driver:
         finally:
             self.hands.loaded, self.hands.load_s = loaded, clock.now() - begun
             optimizer.ledger.load_progress.end()
-            if loaded is None:
-                self.machine.loaded(None)
-            else:
-                self.machine.loaded(loaded[0]["epoch"], loaded[0].get("lineage"))
+            found = (None,) if loaded is None else (loaded[0]["epoch"], loaded[0].get("lineage"))
+            self._hear(NOW, self.machine.loaded(*found))
 
     # ---- its end ----
 
@@ -457,7 +477,7 @@ class Driver:
         """
         self.hands.settle_local_step(True)
         self.background.end(timeout)
-        self.machine.leave()
-        while (order := self.machine.next(NOW)) is not None:
-            if order[0] in ("CANCEL", "WITHDRAW"):
-                self._carry_out(Order(*order), NOW)
+        self._hear(NOW, self.machine.leave())
+        while (order := self._next(NOW)) is not None:
+            if order.kind in ("CANCEL", "WITHDRAW"):
+                self._carry_out(order, NOW)
