@@ -60,6 +60,8 @@ MAY_COMPARE_A_STATUS = {
 }
 MAY_READ_A_FIGURE = {
     "optim/epoch_ledger.py EpochLedger._close": "the record of an epoch",
+    "optim/epoch_ledger.py EpochLedger.caught_up": "the record of an epoch",
+    "optim/hands.py Hands._prepare": "the record of an epoch",
     "optim/epoch_work.py EpochWork.seen": "a record of what the machine was told",
     "optim/forecast.py Forecast.update": "a line of the log",
     "optim/progress_tracker.py ProgressTracker.global_progress": "a public property",

@@ -222,6 +222,14 @@ static void measures_batch(py_epoch *self, uint64_t now_us, int is_here) {
   }
 }
 
+/* Adds a figure for the log to a notice: the swarm's epoch, by the reading that decided, or the loads. */
+static void adds_facts(py_epoch *self, hv_epoch_order *order, const hv_progress_figures *figures) {
+  if (order->action == HV_EPOCH_SAYS_ASIDE || order->action == HV_EPOCH_SAYS_DOUBT)
+    order->number = figures->epoch;
+  else if (order->action == HV_EPOCH_SAYS_LOADED)
+    order->number = self->machine.loads;
+}
+
 /* -1: an exception is set. */
 static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
   hv_hive_progress *progress = bind_progress_of(self->progress);
@@ -248,8 +256,11 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
         hv_hive_progress_refresh(progress);
     } else if (order.kind == HV_EPOCH_EXPECT)
       self->gift = hv_epoch_gift_of(&self->env, order.epoch - 1, event->members, event->n_members);
-    else
+    else {
+      if (order.kind == HV_EPOCH_TELL)
+        adds_facts(self, &order, &figures);
       puts_in(self, lane_of(&order, by), &order);
+    }
   }
   self->starts_late |= by == HV_EPOCH_NOW && was_late_empty && self->lanes[HV_EPOCH_LATE].n;
   self->has_batch |= event->kind == HV_EPOCH_BATCH && event->samples;
@@ -434,6 +445,7 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
   static const char *const names[] = {"lane", "which", "status", "parts", "alike", "had_group", "given_up", NULL};
   py_epoch *self = (py_epoch *)object;
   hv_epoch_round round = {.has_replica = self->machine.traits.has_replica};
+  int had_met = self->machine.has_met;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
   bind_parts parts = {0};
   hv_epoch_lane lane;
@@ -453,7 +465,7 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
     hv_epoch_event event = hv_epoch_round_event(&round, &facts, members);
     result = fed(self, &event, lane);
     if (result)
-      result = Py_BuildValue("(sN)", hv_epoch_outcome_name(facts.outcome), result);
+      result = Py_BuildValue("(sNN)", hv_epoch_outcome_name(facts.outcome), PyBool_FromLong(had_met), result);
   }
   bind_parts_fini(&parts);
   return result;
@@ -622,7 +634,8 @@ static const PyMethodDef methods[] = {
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
-     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> (outcome, answer): a round is over. parts: "
+     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> (outcome, had met, answer): a round is "
+     "over. had met: before it. parts: "
      "the\n"
      "results of its averagings. alike: of the state: 1: all that was averaged was this replica; after a failure 1: it is to the\n"
      "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},

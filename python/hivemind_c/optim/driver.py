@@ -7,8 +7,7 @@ docs/design/epoch.md has the orders and the rules.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import _hivemind_c
 from _hivemind_c import HivemindCancelledError, HivemindError
@@ -21,13 +20,13 @@ from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
+from hivemind_c.optim.lanes import LATE, NOW, Lanes
 from hivemind_c.optim.notices import Notices
 from hivemind_c.optim.order import GRADIENTS, STATE, Order
 from hivemind_c.optim.reporter import Reporter
 from hivemind_c.optim.step_log import StepLog
 
 logger = logging.getLogger("hivemind_c.optim")
-NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
 
 
 class Driver:
@@ -43,6 +42,7 @@ class Driver:
     def __init__(self, optimizer: EpochWork, reporter: Reporter, when_alone: str, log_memory: Optional[int] = None):
         self._optimizer, self._reporter = optimizer, reporter
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
+        self._averagers: Tuple[Any, Any] = self._gradients, self._state  # by GRADIENTS and STATE
         dht = optimizer.dht
         log = StepLog(optimizer, log_memory)
         self.machine = _hivemind_c.Epoch(
@@ -69,8 +69,7 @@ class Driver:
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
         self._load_timeout: Optional[float] = optimizer.load_state_timeout
         self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
-        self._left: Tuple[Deque[Order], Deque[Order]] = deque(), deque()  # of each lane, orders to be carried out
-        self._are_last = [True, True]  # no order comes behind these, unless another event brings it
+        self._lanes = Lanes()
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
             "SEEK": self._seek,
@@ -84,7 +83,7 @@ class Driver:
             "WITHDRAW": self._withdraw,
             "LOOK": self._look,
             "LOAD": self._load,
-            **log.orders(self.machine, self._hear),
+            **log.orders(self.machine, self._lanes.hear),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
@@ -190,25 +189,20 @@ class Driver:
 
     # ---- lanes ----
 
-    def _hear(self, lane: int, answer: Any) -> None:
-        """Takes the orders that follow from an event."""
-        orders, self._are_last[lane] = answer or ((), True)
-        self._left[lane].extend(map(Order._make, orders))
-
     def _drive(self, answer: Any) -> None:
         """Carries out what is to be done before the training thread goes on."""
-        left = self._left[NOW]
-        if answer is None and not left:
+        lanes = self._lanes
+        if answer is None and not lanes.has(NOW):
             return
-        self._hear(NOW, answer)
+        lanes.hear(NOW, answer)
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
-            while left or not self._are_last[NOW]:
+            self._carry_out_all(NOW)
+            while lanes.is_waiting(NOW):
+                with clock.enter("waiting"):
+                    lanes.hear(NOW, self.machine.next(NOW))
                 self._carry_out_all(NOW)
-                if not self._are_last[NOW]:
-                    with clock.enter("waiting"):
-                        self._hear(NOW, self.machine.next(NOW))
-            if self._left[LATE] and not self.background.busy:
+            if lanes.has(LATE) and not self.background.busy:
                 self._start_late()  # a thread that had an error has left them
 
     def _start_late(self) -> None:
@@ -220,47 +214,34 @@ class Driver:
         end.clock = EpochClock()
         try:
             with end.clock.enter("stepping"):
-                self._hear(LATE, self.machine.next(LATE))
+                self._lanes.hear(LATE, self.machine.next(LATE))
                 self._carry_out_all(LATE)
         finally:
             end.background_spent = end.clock.take()
 
-    def _next(self, lane: int) -> Optional[Order]:
-        """Takes the next order of a lane. Two threads may ask: shutdown() may come from any thread."""
-        try:
-            return self._left[lane].popleft()
-        except IndexError:
-            return None
-
     def _carry_out_all(self, lane: int) -> None:
-        while (order := self._next(lane)) is not None:
-            self._carry_out(order, lane)
-
-    def _carry_out(self, order: Order, lane: int) -> None:
-        self._do[order.kind](order, lane)
+        while (order := self._lanes.next(lane)) is not None:
+            self._do[order.kind](order, lane)
 
     def _act(self, order: Order, lane: int) -> None:
         try:
-            self._hear(lane, self.hands.act(order, lane))
+            self._lanes.hear(lane, self.hands.act(order, lane))
             self.hands.log.follow()
         except BaseException:
-            self._hear(lane, self.machine.broke(lane, order.number))
-            while (lane or self.machine.drops) and (left := self._next(lane)) is not None:
-                self._carry_out(left, lane)  # lost samples, groups and sums of no use
+            self._lanes.hear(lane, self.machine.broke(lane, order.number))
+            while (lane or self.machine.drops) and (left := self._lanes.next(lane)) is not None:
+                self._do[left.kind](left, lane)  # lost samples, groups and sums of no use
             raise
 
     # ---- groups and rounds ----
 
-    def _averager(self, which: int) -> Any:
-        return self._gradients if which == GRADIENTS else self._state
-
     def _reached(self, order: Order, lane: int) -> None:
         if order.which == GRADIENTS and self._optimizer.auxiliary:
             self._optimizer.setups.follow()
-        self._averager(order.which).reached(order.epoch)
+        self._averagers[order.which].reached(order.epoch)
 
     def _seek(self, order: Order, lane: int) -> None:
-        averager, optimizer = self._averager(order.which), self._optimizer
+        averager, optimizer = self._averagers[order.which], self._optimizer
         word = self.machine.word(order.which)
         more: Dict[str, Any] = {} if word is None else {"gather": word}
         try:
@@ -290,13 +271,15 @@ class Driver:
 
     def _failed(self, lane: int, which: int, error: HivemindError, control: Any, alike: int = 0) -> None:
         """A round failed: the machine says what that means."""
-        had_group, given_up = self._averager(which).had_group, control.is_given_up
+        had_group, given_up = self._averagers[which].had_group, control.is_given_up
         self._tell_round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
 
     def _tell_round(self, lane: int, which: int, status: str, *facts: Any, **more: Any) -> str:
         """Tells the machine of a round that is over. Returns the outcome."""
-        outcome, answer = self.machine.round(lane, which, status, *facts, **more)
-        self._hear(lane, answer)
+        outcome, had_met, answer = self.machine.round(lane, which, status, *facts, **more)
+        if which == GRADIENTS:
+            self.notices.has_met = had_met
+        self._lanes.hear(lane, answer)
         return outcome
 
     def _trigger(self, order: Order, lane: int) -> None:
@@ -312,7 +295,7 @@ class Driver:
     def _while_waiting(self) -> None:
         """The training thread waits for a round: joiners may need a copy of the state meanwhile."""
         self._hear_hubs()
-        self._hear(NOW, self.machine.time())
+        self._lanes.hear(NOW, self.machine.time())
         self._carry_out_all(NOW)
 
     def _average_gradients(self, order: Order, lane: int) -> None:
@@ -339,9 +322,8 @@ class Driver:
         met = [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in parts[0][0]]
         end.notes.add_rounds(rounds, end.clock, called)
         self._reporter.add_round()
-        self.notices.has_met = self.machine.has_met
         if self._gradients.awaits(end.next_epoch):
-            self._hear(lane, self.machine.wanted(lane, end.next_epoch))
+            self._lanes.hear(lane, self.machine.wanted(lane, end.next_epoch))
         outcome = self._tell_round(lane, GRADIENTS, "OK", parts)
         end.averaged = outcome == "CONFIRMED"
         end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
@@ -387,9 +369,8 @@ class Driver:
         optimizer.say("Averaged state successfully with %d peers", len(members))
 
     def _aside(self, order: Order, lane: int) -> None:
-        for averager in (self._gradients, self._state):
-            if averager is not None:
-                averager.step_aside()
+        for averager in filter(None, self._averagers):
+            averager.step_aside()
 
     def _comes(self, order: Order, lane: int) -> None:
         if self._gradients is not None:
@@ -421,7 +402,7 @@ class Driver:
             self._state.allow_state_sharing, self._state.offers.gift = False, None
         else:
             logger.warning("swarm epoch %d: could not offer the state to others, will retry: %s", epoch, error)
-        self._hear(lane, self.machine.offered(lane, epoch, False))
+        self._lanes.hear(lane, self.machine.offered(lane, epoch, False))
 
     def _give(self, order: Order, lane: int) -> None:
         gift = self._state.offers.gift
@@ -437,7 +418,7 @@ class Driver:
         """Tells the machine of a hub that asks for the state of a peer that nobody can dial."""
         gift = self._state.offers.gift
         if gift is not None and (least := gift.take_request()) is not None:
-            self._hear(NOW, self.machine.wanted(NOW, least, by_hub=True))
+            self._lanes.hear(NOW, self.machine.wanted(NOW, least, by_hub=True))
 
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)
@@ -450,7 +431,7 @@ class Driver:
         except HivemindError as error:
             logger.debug("found no state of swarm epoch %d or later: %s", order.epoch, error)
         finally:
-            self._hear(NOW, self.machine.looked(found))
+            self._lanes.hear(NOW, self.machine.looked(found))
 
     def _load(self, order: Order, lane: int) -> None:
         loaded: Any = None
@@ -465,7 +446,7 @@ class Driver:
             self.hands.loaded, self.hands.load_s = loaded, clock.now() - begun
             optimizer.ledger.load_progress.end()
             found = (None,) if loaded is None else (loaded[0]["epoch"], loaded[0].get("lineage"))
-            self._hear(NOW, self.machine.loaded(*found))
+            self._lanes.hear(NOW, self.machine.loaded(*found))
 
     # ---- its end ----
 
@@ -477,7 +458,7 @@ class Driver:
         """
         self.hands.settle_local_step(True)
         self.background.end(timeout)
-        self._hear(NOW, self.machine.leave())
-        while (order := self._next(NOW)) is not None:
+        self._lanes.hear(NOW, self.machine.leave())
+        while (order := self._lanes.next(NOW)) is not None:
             if order.kind in ("CANCEL", "WITHDRAW"):
-                self._carry_out(order, NOW)
+                self._do[order.kind](order, NOW)

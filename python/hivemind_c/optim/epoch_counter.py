@@ -40,7 +40,7 @@ class EpochCounter:
         """Lets somebody else count the swarm epochs: an Optimizer's Driver.
 
         Args:
-            counter: Has `epoch`, `is_adopting`, which is true while it takes a state over and its epoch and mark with it,
-                and set_epoch(), which is called when another state is there.
+            counter: Has `epoch`; set_epoch(), which is called when another state is there; and `is_adopting`, which is
+                true while it takes a state over, with its epoch and mark.
         """
         self._counter = counter

@@ -30,6 +30,7 @@ class _Ended(Protocol):
     def outcome(self) -> str: ...
 
     samples: int
+    peers: int
     background_spent: Dict[str, float]
 
 
@@ -38,7 +39,8 @@ class _CaughtUp:
 
     samples = 0
 
-    def __init__(self, was_left_out: bool):
+    def __init__(self, was_left_out: bool, peers: int):
+        self.peers = peers
         self.outcome = "left out" if was_left_out else "caught up"
         self.background_spent: Dict[str, float] = {}
 
@@ -103,7 +105,8 @@ class EpochLedger:
         """
         if epoch == self._closed_epoch:
             return
-        self._close(epoch, _CaughtUp(was_left_out), self._optimizer.target_batch_size)
+        peers = max(1, self._optimizer.tracker.figures().peers)
+        self._close(epoch, _CaughtUp(was_left_out, peers), self._optimizer.target_batch_size)
         self._complete()
 
     def abandon(self) -> None:
@@ -117,7 +120,7 @@ class EpochLedger:
         spent = self.clock.take()
         measured: Dict[str, Any] = {f"{name}_s": seconds for name, seconds in spent.items()}
         measured.update(swarm_samples=max(ended.samples, swarm_samples), clock_s=self.clock_check.offset)
-        measured["peers"] = max(1, self._optimizer.tracker.figures().peers)
+        measured["peers"] = ended.peers
         self._settling = _Closed(epoch, self.notes, ended, **measured)
         self.notes, self._closed_epoch = EpochNotes(), epoch
 

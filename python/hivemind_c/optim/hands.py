@@ -108,6 +108,7 @@ class Hands:
         end = self.end = EpochEnd(
             epoch, alone, order.samples, swarm_samples, ledger.notes, ledger.clock, optimizer.take_metric()
         )
+        end.peers = max(1, now.peers)
         end.averages_no_state = averages_no_state
         if self._gradients is None and not alone and not optimizer.schedule.averages_state_at(end.next_epoch):
             end.outcome = "local"
@@ -193,7 +194,7 @@ class Hands:
     def _schedule(self, order: Order) -> None:
         for _ in range(order.samples):
             self._state.step_scheduler(self.end.metric)
-        if self._machine.state == "GATHERING":  # local updates: it has counted these epochs
+        if self._gradients is None and self._machine.state == "GATHERING":  # it has counted these epochs
             self._optimizer.forget_count()
 
     def _take(self, order: Order) -> int:

@@ -1,4 +1,4 @@
-"""How often an Optimizer's Python calls the core and reads it: each crossing of a step is the training thread's time."""
+"""How often an Optimizer's Python calls the core and reads it: each crossing is the training thread's time."""
 
 import itertools
 import threading
@@ -20,7 +20,7 @@ def unrecorded(monkeypatch):
 
 
 def ends_an_epoch(pair):
-    """The crossings of the first one of two peers from the batch that ends an epoch until its late lane is taken over."""
+    """The crossings of the first peer, from the batch that ends an epoch until its late lane is taken over."""
     (first, second), one, done = pair, pair[0].optimizer, threading.Event()
     crossings = Crossings(one)
 
@@ -45,18 +45,23 @@ def ends_an_epoch(pair):
     return crossings.made
 
 
-MACHINE = 16  #: those of the machine itself, in each way
+WAITS = {"Epoch.next", "Epoch.time", "Future.done", "Future.exception", "Node.state_loading"}  #: as often as they last
 
 
-# The machine is asked once for each action: its answer has what follows. The rest are the averagers' rounds.
-@pytest.mark.parametrize("way, most", [("now", 56), ("late", 44)])
-def test_epoch_end_crosses_seldom(peer, way, most):
+def but_waits(made):
+    return [name for name in made if name not in WAITS]
+
+
+# The machine is asked once for each action, as its answer has what follows: 5 actions and 2 rounds, with a search and a
+# copy of the state where they come within that step. The rest are the averagers' rounds.
+@pytest.mark.parametrize("way", ["now", "late"])
+def test_epoch_end_crosses_seldom(peer, way):
     run = dict(run_id=f"crossings {next(RUNS)}", target_batch_size=48, average_state_every=1)
     run.update(DELAYED if way == "late" else dict(optimizer="adamw"))
     pair = [peer(0, **run), peer(1, **run)]
     train_together(pair, 3)
-    made = ends_an_epoch(pair)
-    assert len(made) <= most and sum(name.startswith("Epoch.") for name in made) <= MACHINE, made
+    made = but_waits(ends_an_epoch(pair))
+    assert len(made) <= 36 and sum(name.startswith("Epoch.") for name in made) <= 14, made
 
 
 def test_load_of_a_joiner_crosses_seldom(peer):
@@ -83,4 +88,6 @@ def test_load_of_a_joiner_crosses_seldom(peer):
             done.wait(0.05)
 
     together(joins, *(lambda one=one: trains(one) for one in old))
-    assert len(crossings.made) <= 17, crossings.made
+    made = but_waits(crossings.made)
+    aside = made.index("Averager.step_aside") if "Averager.step_aside" in made else 0
+    assert len(made[aside:]) <= 13, made  # with a line of the log, and one more look
