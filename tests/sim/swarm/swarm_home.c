@@ -258,7 +258,7 @@ static void adds_trainer(room *r, int client, double speed, uint64_t batch_us) {
 static void adds_first(room *r, const home_scene *s) {
   for (size_t i = 0; i < s->hubs; i++) {
     pretender_program p = r->program;
-    p.options.auxiliary = 1;
+    p.options = hv_epoch_options_of_follower(&p.options);
     swarm_run_adds(r, &p);
   }
   homes.first_trainer = r->n;

@@ -115,7 +115,8 @@ void swarm_run_adds(room *r, const pretender_program *program) {
 static void adds(room *r, int client, int help) {
   pretender_program program = r->program;
   program.client = client;
-  program.options.auxiliary = (uint8_t)help;
+  if (help)
+    program.options = hv_epoch_options_of_follower(&program.options);
   program.batch_us += program.batch_us * below(r, 4) / 4; /* unequal machines */
   program.model = r->models ? check_random(&r->run->rng) : 1;
   swarm_run_adds(r, &program);
