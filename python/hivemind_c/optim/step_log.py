@@ -18,6 +18,7 @@ from hivemind_c.optim.run_peer import RunPeer
 logger = logging.getLogger("hivemind_c.optim")
 SHORTEST_S = 0.5  #: of a swarm epoch whose average is kept: to announce it takes about as long
 STATE_VALUES = 3  #: for each parameter in the state, with the statistics of AdamW
+ANCHOR_VALUES = 2  #: the same, of an anchor with momentum
 VALUE_BYTES = 4  #: of a parameter, in the default of log_memory
 
 
@@ -43,7 +44,7 @@ class StepLog:
         self._clock = optimizer.ledger.clock
         self._added: Optional[float] = None  # when the latest average was there, by that clock
         averager = self._averager
-        if averager is None or optimizer.auxiliary or optimizer.schedule.outer or not averager.averages_once:
+        if averager is None or optimizer.auxiliary or not averager.averages_once:
             return
         size, model = averager.core.kept_size(), VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads)
         if memory is None:
@@ -57,7 +58,8 @@ class StepLog:
             )
         self.core = _hivemind_c.StepLog(optimizer.dht.core, f"{optimizer.run_id}_state_averager", memory)
         averager.keeps_averages = memory >= size
-        self.sizes = dict(entry_bytes=size, state_bytes=STATE_VALUES * model)
+        values = ANCHOR_VALUES if optimizer.schedule.outer else STATE_VALUES
+        self.sizes = dict(entry_bytes=size, state_bytes=values * model)
 
     def add(self, epoch: int, stamps: Sequence[int]) -> None:
         """The replica, which has not moved yet, is about to step with the average of the latest round.
