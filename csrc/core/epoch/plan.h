@@ -66,7 +66,7 @@ typedef struct hv_epoch_traits {
   uint8_t has_replica; /* it trains: is counted, steps, offers, and is judged by its mark; one without follows the others */
   uint8_t sums;        /* what the batches of an epoch made is averaged at its end: gradients, or a difference */
   uint8_t local_steps; /* each batch is a step */
-  uint8_t carries;     /* a round that failed makes no step: the next one has what it had (docs/design/local-steps.md) */
+  uint8_t carries;     /* what no average has stays: after a round that failed, and beside others' steps (local-steps.md) */
   uint8_t lead;        /* epochs that trainers count before the round of their gradients */
   uint8_t copies;      /* the optimizer's outcome reaches the model with APPLY */
   uint64_t every;      /* epochs from one averaging of the state to the next */

@@ -218,6 +218,9 @@ static void judges_back(room *r) {
   if (is_goal(HOME_REPEATS) && (loads || !repeated))
     swarm_fail(r->run, "n%zu has loaded %llu states and repeated %llu steps since it was away", homes.apart,
                (unsigned long long)loads, (unsigned long long)repeated);
+  if (is_goal(HOME_KEEPS_OWN) && lost_of_trained(p) > s->lost)
+    swarm_fail(r->run, "n%zu has lost %llu samples since it was away", homes.apart,
+               (unsigned long long)(lost_of_trained(p) - s->lost));
 }
 
 /* ---- the play ---- */

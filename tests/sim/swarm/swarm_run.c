@@ -330,6 +330,8 @@ static void plays(swarm_run *run, play which) {
   swarm_figure(run, "alike", (double)r.n_alike);
   if (which == ANCHOR)
     swarm_figure(run, "anchors", (double)r.n_anchors);
+  for (size_t i = 0; which == ANCHOR && i < r.n; i++)
+    swarm_figure(run, "repeated", (double)r.seats[i].program.repeated);
   for (size_t i = 0; which == POSTED && i < r.n; i++)
     swarm_figure(run, "posted", (double)r.seats[i].program.posted);
   swarm_figure(run, "skipped", (double)r.skipped);
