@@ -341,7 +341,7 @@ SAID = {
         ("until it has made {} passes over its data", "quickstart.py~> 1 else {}\n"),
     ],
     "tutorial/two-notebooks-and-a-hub.md": [
-        ("open TCP port {} and install the wheel", "hub.py:PORT"),
+        ("On the rented machine, open TCP port {}.", "hub.py:PORT"),
         ("Each step uses {} samples of both notebooks", "quickstart.py~target_batch_size={},"),
     ],
     "tutorial/two-pcs-and-a-rented-gpu.md": [
