@@ -332,7 +332,8 @@ def test_commands_of_each_page_run(shell, how):
 
 def test_hub_of_the_two_pcs_prints_an_invitation(shell):
     """The row of the page for three machines without an open port."""
-    (hub,) = re.findall(r"`(hivemind-hub [^`]+)`\. Its first line begins with `INVITE=`", NAMES["docs/tutorial/two-pcs-and-a-rented-gpu.md"].read_text())
+    page = NAMES["docs/tutorial/two-pcs-and-a-rented-gpu.md"].read_text()
+    (hub,) = re.findall(r"`(hivemind-hub [^`]+)`\. Its first line begins with `INVITE=`", page)
     ended(shell("hivemind-invite --new swarm.key"))
     process = shell(f"{hub} --host 127.0.0.1 --port 0")
     assert process.stdout.readline().startswith("INVITE=hvi1")
