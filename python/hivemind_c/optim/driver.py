@@ -21,6 +21,7 @@ from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.lanes import LATE, NOW, Lanes
+from hivemind_c.optim.loads import Loads
 from hivemind_c.optim.notices import Notices
 from hivemind_c.optim.order import GRADIENTS, STATE, Order
 from hivemind_c.optim.reporter import Reporter
@@ -67,9 +68,9 @@ class Driver:
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
-        self._load_timeout: Optional[float] = optimizer.load_state_timeout
-        self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
         self._lanes = Lanes()
+        self._loads = Loads(optimizer, self.machine, self.hands, self._lanes, self._pass_time)
+        self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
             "SEEK": self._seek,
@@ -81,8 +82,7 @@ class Driver:
             "OFFER": self._offer,
             "GIVE": self._give,
             "WITHDRAW": self._withdraw,
-            "LOOK": self._look,
-            "LOAD": self._load,
+            **self._loads.orders,
             **log.orders(self.machine, self._lanes.hear),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
@@ -159,11 +159,11 @@ class Driver:
         before = self.hands.adopted
         self.hands.settle_local_step()
         self.background.settle()
-        self._load_timeout = timeout
+        self._loads.timeout = timeout
         try:
             self._drive(self.machine.asked(least))
         finally:
-            self._load_timeout = self._optimizer.load_state_timeout
+            self._loads.timeout = self._optimizer.load_state_timeout
         return self.hands.adopted > before
 
     # ---- in place of a number of its own (TrainingStateAverager.local_epoch) ----
@@ -295,6 +295,9 @@ class Driver:
     def _while_waiting(self) -> None:
         """The training thread waits for a round: joiners may need a copy of the state meanwhile."""
         self._hear_hubs()
+        self._pass_time()
+
+    def _pass_time(self) -> None:
         self._lanes.hear(NOW, self.machine.time())
         self._carry_out_all(NOW)
 
@@ -423,30 +426,6 @@ class Driver:
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)
         self._state.withdraw_state()
-
-    def _look(self, order: Order, lane: int) -> None:
-        found: Optional[int] = None
-        try:
-            found = self._state.look_for_state(order.wait, epoch_least=order.epoch)
-        except HivemindError as error:
-            logger.debug("found no state of swarm epoch %d or later: %s", order.epoch, error)
-        finally:
-            self._lanes.hear(NOW, self.machine.looked(found))
-
-    def _load(self, order: Order, lane: int) -> None:
-        loaded: Any = None
-        optimizer = self._optimizer
-        optimizer.record("load", **optimizer.seen(self.machine), least=order.epoch)
-        self.background.settle()
-        begun = (clock := optimizer.ledger.clock).now()
-        try:
-            with clock.enter("loading"):
-                loaded = self._state.fetch_state(self._load_timeout, order.epoch)
-        finally:
-            self.hands.loaded, self.hands.load_s = loaded, clock.now() - begun
-            optimizer.ledger.load_progress.end()
-            found = (None,) if loaded is None else (loaded[0]["epoch"], loaded[0].get("lineage"))
-            self._lanes.hear(NOW, self.machine.loaded(*found))
 
     # ---- its end ----
 
