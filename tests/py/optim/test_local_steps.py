@@ -591,7 +591,7 @@ def trains_until(peers, condition):
 
 
 def model_of(peer):
-    """What a validation sees: the anchor and the buffers of the last average."""
+    """The anchor and the buffers of the last average, as a validation sees them."""
     with peer.optimizer.use_anchor():
         return torch.cat([flat(peer.model), statistics_of(peer)])
 
