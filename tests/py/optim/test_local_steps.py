@@ -463,6 +463,14 @@ def test_float_buffers_are_averaged_as_values(normed_swarm):
     assert all((peer.model[1].running_var > 0).all() for peer in peers)
 
 
+def test_lone_peer_with_buffers_steps_its_anchor(normed_swarm):
+    """Its buffers are the swarm's, so no sample of theirs is to be averaged; they are finite all the same."""
+    (peer,) = normed_swarm(1)
+    peer.train(3)
+    assert_all_counted([peer])
+    assert not torch.equal(peer.after[2], flat(normed()))
+
+
 def test_joiner_has_the_buffers_of_the_last_average(normed_swarm):
     peers = normed_swarm(2)
     meet(peers)
