@@ -119,6 +119,37 @@ def on_line(value_bytes: float, parameters: float, mbit: float) -> float:
     return 8 * sent(value_bytes) * parameters / (mbit * 1e6 * USED)
 
 
+COMPUTED = 0.9  #: share of the time that should compute
+EVERY = 10  #: averages of gradients from one of parameters to the next
+LEAST_STEP_S = 30  #: that a step should take, whatever the line is
+PATIENT_S = 120  #: seconds between two steps of the optimizer, up to which the exact mode is recommended
+#: the codec of the average; that of the parameters beside it, each EVERY-th time; whether computing hides both
+WAYS = {
+    "exact, 16 bits": ("Float16Compression", "Float16Compression", False),
+    "exact, 8 bits": ("Linear8BitQuantization", "Float16Compression", False),
+    "delayed, 8 bits": ("Linear8BitQuantization", "Float16Compression", True),
+    "local steps, 8 bits": ("Linear8BitQuantization", None, False),
+    "local steps, 4 bits": ("Linear4BitQuantization", None, False),
+}
+
+
+def computing_s(way: str, parameters: float, mbit: float) -> float:
+    """Seconds that a peer must compute between two averages to compute COMPUTED of its time."""
+    codec, beside, is_hidden = WAYS[way]
+    averaged = on_line(CODECS[codec], parameters, mbit)
+    if beside is not None:
+        averaged += on_line(CODECS[beside], parameters, mbit) / EVERY
+    return COMPUTED * averaged if is_hidden else averaged * COMPUTED / (1 - COMPUTED)
+
+
+def recommended(parameters: float, mbit: float) -> str:
+    """The first way with steps of the optimizer that are not too rare; outer steps may be ten times as rare."""
+    for way in WAYS:
+        if computing_s(way, parameters, mbit) <= PATIENT_S * (10 if "local" in way else 1):
+            return way
+    return list(WAYS)[-1]
+
+
 class Settings(NamedTuple):
     """A strategy for one size and line."""
 
@@ -129,39 +160,31 @@ class Settings(NamedTuple):
     step_s: float  #: seconds that a step should take, at least
 
 
+HALF = "Float16Compression"
+
+
 def choose(parameters: float, mbit: float) -> Settings:
-    """The exact mode while both averages take seconds, then fewer bytes, then the background, then local steps."""
-    half = "hivemind_c.Float16Compression()"
-    codec, every, mode, more = None, 10, "exact", {}
-    if on_line(4, parameters, mbit) <= 5:
-        value = other = 4.0
-        every = 1
-    elif on_line(2, parameters, mbit) <= 60:
-        codec, value, other, mode = half, 2.0, 2.0, "exact, 16 bits"
-    elif on_line(1, parameters, mbit) <= 300:
-        eighth = "Linear8BitQuantization"
-        codec, value, other, mode = f"hivemind_c.{eighth}()", CODECS[eighth], 2.0, "delayed, 8 bits"
-        more = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
-    else:
-        value, other, every, mode = CODECS["Linear4BitQuantization"], 0.0, 1, "local steps, 4 bits"
-        codec, more = "hivemind_c.Linear4BitQuantization()", {"local_steps": "True"}
-    gradients_s, state_s = on_line(value, parameters, mbit), on_line(other, parameters, mbit)
-    options = dict(more)
-    if codec:
-        options["grad_compression"] = codec
-    if 0 < other < 4:
-        options["state_averaging_compression"] = half
-    if every > 1:
-        options["average_state_every"] = str(every)
-    download_s = 8 * (2 * FLOAT32 if "local" in mode else STATE) * parameters / (mbit * 1e6 * USED)
-    if download_s > 300 and "local" not in mode:
-        options["load_state_compression"] = half
+    """The strategy of the recommended way."""
+    mode = recommended(parameters, mbit)
+    codec, beside, is_hidden = WAYS[mode]
+    joined = STATE if beside else 2 * FLOAT32
+    gradients_s = on_line(CODECS[codec], parameters, mbit)
+    state_s = on_line(CODECS[beside], parameters, mbit) if beside else 0.0
+    options = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"} if is_hidden else {}
+    if not beside:
+        options["local_steps"] = "True"
+    options["grad_compression"] = f"hivemind_c.{codec}()"
+    if beside:
+        options["state_averaging_compression"] = f"hivemind_c.{beside}()"
+        options["average_state_every"] = str(EVERY)
+    if beside and 8 * joined * parameters / (mbit * 1e6 * USED) > PATIENT_S:
+        options["load_state_compression"], joined = f"hivemind_c.{HALF}()", 2 + MOMENTS
     options["matchmaking_time"] = str(MATCHMAKING)
     options["averaging_timeout"] = str(max(60, 10 * math.ceil((MATCHMAKING + 2 * (gradients_s + state_s)) / 10)))
-    averaged = gradients_s + state_s / every
-    joined_s = download_s * (2 + MOMENTS) / STATE if "load_state_compression" in options else download_s
-    in_background = "delay_grad_averaging" in more
-    return Settings(mode, options, gradients_s, state_s, max(30, joined_s, averaged * (1 if in_background else 10)))
+    averaged = gradients_s + state_s / EVERY
+    download_s = 8 * joined * parameters / (mbit * 1e6 * USED)
+    lasts = averaged if is_hidden else averaged / (1 - COMPUTED)
+    return Settings(mode, options, gradients_s, state_s, max(LEAST_STEP_S, download_s, lasts))
 
 
 def all_chosen() -> "List[tuple]":
@@ -206,11 +229,12 @@ def answer(parameters: float, mbit: float, batch_s: float, batch: int) -> str:
     it, mode = choose(parameters, mbit), memory_of(choose(parameters, mbit))
     batches = math.ceil(it.step_s / batch_s)
     gb = [s * mbit * 1e6 * USED / 8 / 1e9 for s in (it.gradients_s, it.state_s)]
+    what = "gradients" if it.state_s else "differences"
     state = f"{number(it.state_s)} s and {number(gb[1])} GB" if it.state_s else "none"
     return "\n".join(
         [
             program(it, str(batches * batch)),
-            f"# mode: {it.mode}; an average of gradients: {number(it.gradients_s)} s and {number(gb[0])} GB; "
+            f"# mode: {it.mode}; an average of {what}: {number(it.gradients_s)} s and {number(gb[0])} GB; "
             f"of parameters: {state}",
             f"# a step should take {number(it.step_s)} s at least: {batches} batches of one peer; "
             "with N peers, N times that target",
@@ -230,35 +254,6 @@ def largest() -> str:
     return table(["slowest line", "largest model without compression", "both averages with 16 bits"], rows)
 
 
-COMPUTED = 0.9  #: share of the time that should compute
-PATIENT_S = 120  #: seconds between two steps of the optimizer, up to which the exact mode is recommended
-#: the codec of the average; that of the parameters beside it, each tenth time; whether computing hides both
-WAYS = {
-    "exact, 16 bits": ("Float16Compression", "Float16Compression", False),
-    "exact, 8 bits": ("Linear8BitQuantization", "Float16Compression", False),
-    "delayed, 8 bits": ("Linear8BitQuantization", "Float16Compression", True),
-    "local steps, 8 bits": ("Linear8BitQuantization", None, False),
-    "local steps, 4 bits": ("Linear4BitQuantization", None, False),
-}
-
-
-def computing_s(way: str, parameters: float, mbit: float) -> float:
-    """Seconds that a peer must compute between two averages to compute COMPUTED of its time."""
-    codec, beside, is_hidden = WAYS[way]
-    averaged = on_line(CODECS[codec], parameters, mbit)
-    if beside is not None:
-        averaged += on_line(CODECS[beside], parameters, mbit) / 10
-    return COMPUTED * averaged if is_hidden else averaged * COMPUTED / (1 - COMPUTED)
-
-
-def recommended(parameters: float, mbit: float) -> str:
-    """The first way with steps of the optimizer that are not too rare; outer steps may be ten times as rare."""
-    for way in WAYS:
-        if computing_s(way, parameters, mbit) <= PATIENT_S * (10 if "local" in way else 1):
-            return way
-    return list(WAYS)[-1]
-
-
 def modes_of_lines() -> str:
     rows = []
     for size, n in CHOSEN.items():
@@ -268,7 +263,13 @@ def modes_of_lines() -> str:
     return table(["parameters", "slowest line", *(f"{way}, s" for way in WAYS), "recommended"], rows)
 
 
+def asked() -> str:
+    """The output of the command on the page."""
+    return f"```text\n{answer(1e8, 100, 0.4, 32)}\n```"
+
+
 TABLES = {
+    "answer": asked,
     "memory": memory,
     "line": line,
     "seconds": seconds,

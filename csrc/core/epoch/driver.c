@@ -196,7 +196,7 @@ static void log_stops(hv_epoch_driver *d) {
 static int has_log(const hv_epoch_driver *d) {
   hv_epoch_traits traits = hv_epoch_traits_of(&d->config.epoch.options);
   int is_used = d->config.log_memory || d->config.epoch.state_bytes;
-  return is_used && d->config.averages[HV_EPOCH_GRADIENTS] && traits.sums && !traits.carries && !d->config.epoch.differs;
+  return is_used && d->config.averages[HV_EPOCH_GRADIENTS] && traits.sums && !d->config.epoch.differs;
 }
 
 static hv_status opens_log(hv_epoch_driver *d, hv_error *err) {

@@ -18,6 +18,7 @@ from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
 STATE_VALUES = 3  #: for each parameter in the state, with the statistics of AdamW
+ANCHOR_VALUES = 2  #: the same, of an anchor with momentum
 VALUE_BYTES = 4  #: of a parameter, in the default of log_memory
 SHOW_S = 1.0  #: between two looks at an average that comes
 
@@ -44,7 +45,7 @@ class StepLog:
         self._until, self._shown = 0, -math.inf  # the swarm's; when the progress was shown
         self._ledger = optimizer.ledger
         averager = self._averager
-        if averager is None or optimizer.auxiliary or optimizer.schedule.outer or not averager.averages_once:
+        if averager is None or optimizer.auxiliary or not averager.averages_once:
             return
         size, model = averager.core.kept_size(), VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads)
         if memory is None:
@@ -58,7 +59,8 @@ class StepLog:
             )
         self.core = _hivemind_c.StepLog(optimizer.dht.core, f"{optimizer.run_id}_state_averager", memory)
         averager.keeps_averages = memory >= size
-        self.sizes = dict(entry_bytes=size, state_bytes=STATE_VALUES * model)
+        values = ANCHOR_VALUES if optimizer.schedule.outer else STATE_VALUES
+        self.sizes = dict(entry_bytes=size, state_bytes=values * model)
 
     def add(self, epoch: int, stamps: Sequence[int]) -> None:
         """The replica, which has not moved yet, is about to step with the average of the latest round.
