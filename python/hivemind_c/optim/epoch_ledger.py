@@ -65,7 +65,6 @@ class EpochLedger:
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
         self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
         self.load_progress = LoadProgress(self.clock.now)
-        optimizer.state_averager.watch_load = self.load_progress.look
         self._target = TargetCheck(optimizer.target_batch_size)
         self._bits = BitsCheck() if optimizer.schedule.outer else None
         self.last: Optional[EpochRecord] = None  #: the latest one

@@ -167,6 +167,8 @@ class Hands:
             norm = None
             if not optimizer.schedule.outer:
                 norm = optimizer.clip_gradients()
+            elif end.is_repeated:
+                self._state.keep_all_progress()
             else:
                 missed = self._gradients.rounds[0].missed if end.averaged and end.samples else ()
                 self._state.keep_progress(self._gradients.parameters, missed)
