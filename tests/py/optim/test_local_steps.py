@@ -591,7 +591,7 @@ def trains_until(peers, condition):
 
 
 def model_of(peer):
-    """What a validation sees: the anchor and the buffers of the last average."""
+    """A validation sees the anchor and the buffers of the last average."""
     with peer.optimizer.use_anchor():
         return torch.cat([flat(peer.model), statistics_of(peer)])
 
