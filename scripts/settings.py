@@ -6,14 +6,21 @@ Pure: bytes of a parameter in, tables out. tests/py/project/test_settings.py mea
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import pathlib
 import re
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/howto/choose-settings.md"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/howto/choose-settings.md"
 MODES_PAGE = PAGE.with_name("which-mode.md")
 SIZES = {"0.1 billion": 1e8, "1 billion": 1e9, "7 billion": 7e9}
+_spec = importlib.util.spec_from_file_location("ways", ROOT / "python/hivemind_c/optim/ways.py")  # without a build
+ways = importlib.util.module_from_spec(_spec)  # type: ignore[arg-type]
+_spec.loader.exec_module(ways)  # type: ignore[union-attr]
+CODECS, STATE_EVERY, WAYS, sent = ways.CODECS, ways.STATE_EVERY, ways.WAYS, ways.sent
+averaging_s, least_s, recommended = ways.averaging_s, ways.least_s, ways.recommended
 LINES = (20, 100, 1000)  #: Mbit/s
 FLOAT32 = 4.0
 MOMENTS = 8.0  #: of AdamW
@@ -40,22 +47,6 @@ MODES = [
     # anchor, momentum and difference; joiners get the first two
     Mode("local steps", "`local_steps=True`", 8 + MOMENTS, 12, 2 * FLOAT32),
 ]
-
-#: bytes of a value under each codec, its tables included
-CODECS: Dict[str, float] = {
-    "NoCompression": 4,
-    "Float16Compression": 2,
-    "Uniform8BitQuantization": 1 + 1024 / 2**17,
-    "BlockwiseQuantization": 1 + 4 / 4096,
-    "Linear8BitQuantization": 1 + 2 / 64,
-    "Linear4BitQuantization": 0.5 + 2 / 64,
-}
-
-
-def sent(value_bytes: float, members: float = float("inf")) -> float:
-    """Bytes a parameter that each member of a group sends, and receives, for one average."""
-    return 2 * value_bytes * (1 - 1 / members)
-
 
 def number(value: float) -> str:
     """Two digits, or all digits before the point."""
@@ -114,9 +105,14 @@ MATCHMAKING = 10
 DEFAULT_TIMEOUT, DEFAULT_MATCHMAKING = 30, 5  #: of HivemindStrategy
 
 
+def speed(mbit: float) -> float:
+    """Bytes a second that rounds make of a line."""
+    return mbit * 1e6 * USED / 8
+
+
 def on_line(value_bytes: float, parameters: float, mbit: float) -> float:
     """Seconds of one average."""
-    return 8 * sent(value_bytes) * parameters / (mbit * 1e6 * USED)
+    return sent(value_bytes) * parameters / speed(mbit)
 
 
 class Settings(NamedTuple):
@@ -131,36 +127,23 @@ class Settings(NamedTuple):
 
 def choose(parameters: float, mbit: float) -> Settings:
     """The exact mode while both averages take seconds, then fewer bytes, then the background, then local steps."""
-    half = "hivemind_c.Float16Compression()"
-    codec, every, mode, more = None, 10, "exact", {}
-    if on_line(4, parameters, mbit) <= 5:
-        value = other = 4.0
-        every = 1
-    elif on_line(2, parameters, mbit) <= 60:
-        codec, value, other, mode = half, 2.0, 2.0, "exact, 16 bits"
-    elif on_line(1, parameters, mbit) <= 300:
-        eighth = "Linear8BitQuantization"
-        codec, value, other, mode = f"hivemind_c.{eighth}()", CODECS[eighth], 2.0, "delayed, 8 bits"
-        more = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
+    if on_line(CODECS["NoCompression"], parameters, mbit) <= 5:
+        mode, value, other, every, options = "exact", 4.0, 4.0, 1, {}
     else:
-        value, other, every, mode = CODECS["Linear4BitQuantization"], 0.0, 1, "local steps, 4 bits"
-        codec, more = "hivemind_c.Linear4BitQuantization()", {"local_steps": "True"}
+        in_seconds = {"exact, 16 bits": 60.0, "delayed, 8 bits": 300.0, "local steps, 4 bits": math.inf}
+        mode = next(m for m, most in in_seconds.items() if on_line(CODECS[WAYS[m].codec], parameters, mbit) <= most)
+        way = WAYS[mode]
+        value, other = CODECS[way.codec], CODECS.get(way.state_codec, 0.0)
+        every, options = STATE_EVERY, dict(way.options)
     gradients_s, state_s = on_line(value, parameters, mbit), on_line(other, parameters, mbit)
-    options = dict(more)
-    if codec:
-        options["grad_compression"] = codec
-    if 0 < other < 4:
-        options["state_averaging_compression"] = half
-    if every > 1:
-        options["average_state_every"] = str(every)
     download_s = 8 * (2 * FLOAT32 if "local" in mode else STATE) * parameters / (mbit * 1e6 * USED)
     if download_s > 300 and "local" not in mode:
-        options["load_state_compression"] = half
+        options["load_state_compression"] = "hivemind_c.Float16Compression()"
     options["matchmaking_time"] = str(MATCHMAKING)
     options["averaging_timeout"] = str(max(60, 10 * math.ceil((MATCHMAKING + 2 * (gradients_s + state_s)) / 10)))
     averaged = gradients_s + state_s / every
     joined_s = download_s * (2 + MOMENTS) / STATE if "load_state_compression" in options else download_s
-    in_background = "delay_grad_averaging" in more
+    in_background = "delay_grad_averaging" in options
     return Settings(mode, options, gradients_s, state_s, max(30, joined_s, averaged * (1 if in_background else 10)))
 
 
@@ -230,42 +213,14 @@ def largest() -> str:
     return table(["slowest line", "largest model without compression", "both averages with 16 bits"], rows)
 
 
-COMPUTED = 0.9  #: share of the time that should compute
-PATIENT_S = 120  #: seconds between two steps of the optimizer, up to which the exact mode is recommended
-#: the codec of the average; that of the parameters beside it, each tenth time; whether computing hides both
-WAYS = {
-    "exact, 16 bits": ("Float16Compression", "Float16Compression", False),
-    "exact, 8 bits": ("Linear8BitQuantization", "Float16Compression", False),
-    "delayed, 8 bits": ("Linear8BitQuantization", "Float16Compression", True),
-    "local steps, 8 bits": ("Linear8BitQuantization", None, False),
-    "local steps, 4 bits": ("Linear4BitQuantization", None, False),
-}
-
-
-def computing_s(way: str, parameters: float, mbit: float) -> float:
-    """Seconds that a peer must compute between two averages to compute COMPUTED of its time."""
-    codec, beside, is_hidden = WAYS[way]
-    averaged = on_line(CODECS[codec], parameters, mbit)
-    if beside is not None:
-        averaged += on_line(CODECS[beside], parameters, mbit) / 10
-    return COMPUTED * averaged if is_hidden else averaged * COMPUTED / (1 - COMPUTED)
-
-
-def recommended(parameters: float, mbit: float) -> str:
-    """The first way with steps of the optimizer that are not too rare; outer steps may be ten times as rare."""
-    for way in WAYS:
-        if computing_s(way, parameters, mbit) <= PATIENT_S * (10 if "local" in way else 1):
-            return way
-    return list(WAYS)[-1]
-
-
 def modes_of_lines() -> str:
     rows = []
     for size, n in CHOSEN.items():
-        for speed in LINES:
-            seconds = [number(computing_s(way, n, speed)) for way in WAYS]
-            rows.append([size, f"{speed:,} Mbit/s", *seconds, recommended(n, speed)])
-    return table(["parameters", "slowest line", *(f"{way}, s" for way in WAYS), "recommended"], rows)
+        for mbit in LINES:
+            seconds = {name: averaging_s(way, n, speed(mbit)) for name, way in WAYS.items()}
+            least = [number(least_s(way, seconds[name])) for name, way in WAYS.items()]
+            rows.append([size, f"{mbit:,} Mbit/s", *least, recommended(seconds)])
+    return table(["parameters", "slowest line", *(f"{name}, s" for name in WAYS), "recommended"], rows)
 
 
 TABLES = {

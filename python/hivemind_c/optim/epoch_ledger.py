@@ -8,7 +8,7 @@ from typing import Any, Deque, Dict, Optional, Protocol, Tuple
 
 import _hivemind_c
 
-from hivemind_c.optim.bits_check import BitsCheck
+from hivemind_c.optim.advice import Advice
 from hivemind_c.optim.clock_check import ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_end import EpochEnd
@@ -66,8 +66,10 @@ class EpochLedger:
         self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
         self.load_progress = LoadProgress(self.clock.now)
         optimizer.state_averager.watch_load = self.load_progress.look
-        self._target = TargetCheck(optimizer.target_batch_size)
-        self._bits = BitsCheck() if optimizer.schedule.outer else None
+        target = optimizer.target_batch_size
+        self._target = TargetCheck(target)
+        parameters = sum(p.numel() for p in optimizer.state_averager.parameters.main)
+        self._advice = None if optimizer.auxiliary else Advice(parameters, target, optimizer.schedule.outer)
         self.last: Optional[EpochRecord] = None  #: the latest one
         self._settling: Optional[_Closed] = None
         self._closed_epoch: Optional[int] = None  # the latest that has ended
@@ -158,8 +160,8 @@ class EpochLedger:
                 logger.warning("%s", text)
             if found := self._target.look(record, self._optimizer.tracker.figures().speed):
                 logger.log(logging.WARNING if found[0] else logging.INFO, "%s", found[1])
-            if self._bits is not None and (text := self._bits.look(record)):
-                logger.warning("%s", text)
+            if self._advice is not None and (text := self._advice.look(record)):
+                logger.info("%s", text)
             if self._optimizer.on_epoch is not None:
                 self._optimizer.on_epoch(record)
 
