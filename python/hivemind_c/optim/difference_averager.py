@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Sequence, Set
+import math
+from typing import Any, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -82,6 +83,22 @@ class DifferenceAverager(GradientAverager):
         for averaged, anchor in zip(self._averaged, self._anchors):
             torch.sub(anchor, averaged, out=averaged)
         self._buffers.load()
+
+    @torch.no_grad()
+    def compared(self) -> Tuple[float, Optional[float]]:
+        """Returns the norm of this peer's difference, and its cosine to the average, before the model is rebased.
+
+        None in place of the cosine: one of both is zero.
+        """
+        own = mean = both = 0.0
+        for p, anchor, averaged in zip(self.parameters, self._anchors, self._averaged):
+            mine, average = (anchor - p.detach().cpu()).reshape(-1), averaged.reshape(-1)
+            own, mean, both = (
+                total + float(torch.dot(one, other))
+                for total, one, other in ((own, mine, mine), (mean, average, average), (both, mine, average))
+            )
+        length = math.sqrt(own) * math.sqrt(mean)
+        return math.sqrt(own), min(1.0, max(-1.0, both / length)) if length else None
 
     def drop_if_not_finite(self) -> bool:
         """Sets the prepared difference to zero if it, or a buffer, holds a NaN or Inf. True if one did."""

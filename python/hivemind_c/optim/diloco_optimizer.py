@@ -98,7 +98,7 @@ class DiLoCoOptimizer(Optimizer):
     step.hooked = True  # type: ignore[attr-defined]  # by the Optimizer's own
 
     def _are_grads_finite(self, grad_scaler: Any) -> bool:
-        """The program may have unscaled the gradients of the inner optimizer, or of this one."""
+        """The gradients may be unscaled already, for the inner optimizer or for this one."""
         return grads_are_finite(grad_scaler, self.inner_optimizer, self)
 
 

@@ -119,6 +119,8 @@ class EpochLedger:
         spent = self.clock.take()
         measured: Dict[str, Any] = {f"{name}_s": seconds for name, seconds in spent.items()}
         measured.update(swarm_samples=max(ended.samples, swarm_samples), clock_s=self.clock_check.offset)
+        if self._optimizer.schedule.outer:
+            self.notes.carry(self.samples.sums)
         measured["peers"] = max(1, self._optimizer.tracker.figures().peers)
         self._settling = _Closed(epoch, self.notes, ended, **measured)
         self.notes, self._closed_epoch = EpochNotes(), epoch
@@ -127,6 +129,7 @@ class EpochLedger:
         closed, self._settling = self._settling, None
         assert closed is not None
         notes, norm, background = closed.notes, closed.notes.gradient_norm, closed.ended.background_spent
+        own, cosine = notes.difference or (None, None)
         self._ready.append(
             EpochRecord(
                 epoch=closed.epoch,
@@ -143,6 +146,10 @@ class EpochLedger:
                 codec=self._optimizer.codec,
                 loss=notes.mean_loss(),
                 gradient_norm=None if norm is None else float(norm),
+                difference_norm=own,
+                difference_cosine=cosine,
+                carried_samples=notes.carried_samples,
+                repeated_steps=notes.repeated_steps,
                 **closed.measured,
             )
         )

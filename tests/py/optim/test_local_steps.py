@@ -4,6 +4,7 @@ import copy
 import functools
 import itertools
 import math
+import re
 
 import _hivemind_c
 import numpy as np
@@ -217,6 +218,28 @@ def test_lone_peer_steps_with_its_own_difference(swarm):
     assert_all_counted([peer])
 
 
+def test_record_compares_the_own_difference_with_the_average(swarm):
+    """The mean of what peers share with the average is the average itself."""
+    peers = swarm(2)
+    records = records_of(peers)
+    meet(peers)
+    together(*(lambda peer=peer: peer.train(3) for peer in peers))
+    for first, second in zip(*records):
+        weights = [min(one.samples, 4 * SIZE) for one in (first, second)]  # the target is the most
+        shared = [one.difference_norm * one.difference_cosine for one in (first, second)]
+        assert np.average(shared, weights=weights) == pytest.approx(first.gradient_norm, rel=1e-4)
+        assert 0 < first.difference_cosine < 1 and first.carried_samples == first.repeated_steps == 0
+        assert re.search(r"own difference [\d.]+, cosine 0\.\d\d", str(first))
+
+
+def test_record_of_a_lone_peer_has_its_own_difference(swarm):
+    (peer,) = swarm(1)
+    peer.train(2)
+    record = peer.optimizer.last_epoch
+    assert record.difference_norm == pytest.approx(record.gradient_norm)
+    assert record.difference_cosine == pytest.approx(1)
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_peers_have_equal_anchors_after_each_epoch(swarm, n):
     peers = swarm(n)
@@ -266,6 +289,14 @@ def fails_while(peers, condition):
     return searches
 
 
+def records_of(peers):
+    """Lists that get the records of their epochs."""
+    records = [[] for _ in peers]
+    for peer, own in zip(peers, records):
+        peer.optimizer.on_epoch = own.append
+    return records
+
+
 def test_failed_round_makes_no_step_and_its_samples_count_later(swarm):
     peers = swarm(2)
     is_broken = [True]
@@ -283,11 +314,14 @@ def test_failed_round_makes_no_step_and_its_samples_count_later(swarm):
         assert (optimizer.local_epoch, optimizer.state_averager.lineage.mark) == (0, mark)
         assert torch.equal(anchor_of(optimizer), flat(network()))
         assert optimizer.ledger.samples.sums == SIZE * peer.batches > 0
+    carried, records = [SIZE * peer.batches for peer in peers], records_of(peers)
     is_broken[0] = False
     together(*(lambda peer=peer: peer.train(2) for peer in peers))
     assert_equal_anchors(peers, 2)
     assert_as_reference(peers, 2, Reference(peers))
     assert_all_counted(peers)
+    for samples, (first, *_) in zip(carried, records):
+        assert first.outcome == "averaged" and samples <= first.carried_samples <= first.samples
 
 
 def test_peer_steps_alone_once_the_other_has_left(swarm):
@@ -354,7 +388,7 @@ def test_average_without_a_peer_leaves_its_progress(swarm):
     left.grad_averager.average_loaded = misses
     together(*(lambda peer=peer: peer.train(1) for peer in peers))
     mine = SIZE * len(peers[1].used[0])
-    assert left.ledger.samples.sums == mine
+    assert left.ledger.samples.sums == left.last_epoch.carried_samples == mine
     reference = Reference(peers)
     for i, peer in enumerate(peers):
         reference.train(i, peer.used[0])
