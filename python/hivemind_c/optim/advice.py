@@ -123,4 +123,10 @@ def _shown(value: float) -> str:
 
 
 def _mean(found: Sequence[Measured]) -> Measured:
-    return Measured(*map(statistics.fmean, zip(*(one[:5] for one in found))), *found[0][5:])
+    return found[0]._replace(
+        computing_s=statistics.fmean(one.computing_s for one in found),
+        averaged_s=statistics.fmean(one.averaged_s for one in found),
+        paused_s=statistics.fmean(one.paused_s for one in found),
+        bytes_moved=statistics.fmean(one.bytes_moved for one in found),
+        members=statistics.fmean(one.members for one in found),
+    )
