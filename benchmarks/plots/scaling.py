@@ -9,6 +9,7 @@ It needs nothing but Python.
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -71,7 +72,7 @@ def loss_of(turn: Optional[Turn], after: int) -> str:
 
 
 def panel(at: Tuple[float, float], title: str, numbers: Sequence[int], most: float, curves: Curves) -> List[str]:
-    """A panel: a curve for each mode over the number of peers; the dashed one is in grey."""
+    """A panel: a curve for each mode over the number of peers; one of no mode is dashed."""
     left, top = at
 
     def x(peers: float) -> float:
@@ -109,16 +110,19 @@ def draw(turns: Turns) -> str:
     for i, mode in enumerate(modes):
         out.append(f'<rect x="{LEFT + 170 * i}" y="14" width="12" height="9" fill="{COLOURS[mode]}"/>')
         out.append(f'<text x="{LEFT + 170 * i + 18}" y="22" font-size="11">{NAMES[mode]}</text>')
+    dashed, named = LEFT + 170 * len(modes), "so many machines without a network"
+    out.append(f'<path d="M{dashed} 18.5h20" stroke="#94a3b8" stroke-width="2" stroke-dasharray="4 4"/>')
+    out.append(f'<text x="{dashed + 26}" y="22" font-size="11">{named}</text>')
     (_, _, peers), some = next(iter(turns.items()))
     alone = some.speed / some.share / peers  # one machine without a network
-    worst = max(turn.losses[after] for turn in turns.values() if after in turn.losses)
+    worst = math.ceil(max(turn.losses[after] for turn in turns.values() if after in turn.losses))
     for i, mbit in enumerate(lines):
         left = LEFT + i * (WIDTH + GAP)
         here = {mode: [turns.get((mode, mbit, peers)) for peers in numbers] for mode in modes}
         speeds = {mode: [turn and turn.speed / alone for turn in found] for mode, found in here.items()}
         losses = {mode: [turn and turn.losses.get(after) for turn in found] for mode, found in here.items()}
         speeds["perfect"] = [float(peers) for peers in numbers]
-        out += panel((left, TOP), f"{mbit:,} Mbit/s: speed of so many machines", numbers, numbers[-1], speeds)
+        out += panel((left, TOP), f"{mbit:,} Mbit/s: speed, by peers", numbers, numbers[-1], speeds)
         out += panel((left, TOP + HEIGHT + GAP), f"loss after {after} s, by peers", numbers, worst, losses)
     return "\n".join([*out, "</svg>"]) + "\n"
 
