@@ -13,6 +13,8 @@ from hivemind_c.optim.buffers import Buffers, infos_of
 from hivemind_c.optim.grad_averager import GradientAverager
 from hivemind_c.optim.parameters import copy_all, flat_views
 
+IN_CACHE = 1 << 16  #: values that are compared at once
+
 
 class DifferenceAverager(GradientAverager):
     """Averages anchor minus parameters, in place of gradients, and the buffers of the module as they are.
@@ -91,12 +93,12 @@ class DifferenceAverager(GradientAverager):
         None in place of the cosine: one of both is zero.
         """
         own = mean = both = 0.0
-        for p, anchor, averaged in zip(self.parameters, self._anchors, self._averaged):
-            mine, average = (anchor - p.detach().cpu()).reshape(-1), averaged.reshape(-1)
-            own, mean, both = (
-                total + float(torch.dot(one, other))
-                for total, one, other in ((own, mine, mine), (mean, average, average), (both, mine, average))
-            )
+        for three in zip(self._anchors, self.parameters, self._averaged):
+            for anchor, p, average in zip(*(one.detach().cpu().reshape(-1).split(IN_CACHE) for one in three)):
+                mine = anchor - p
+                own += float(torch.dot(mine, mine))
+                mean += float(torch.dot(average, average))
+                both += float(torch.dot(mine, average))
         length = math.sqrt(own) * math.sqrt(mean)
         return math.sqrt(own), min(1.0, max(-1.0, both / length)) if length else None
 
