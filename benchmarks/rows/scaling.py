@@ -20,6 +20,7 @@ from pathlib import Path
 
 from benchmarks import local_peers
 from benchmarks.frame import column
+from benchmarks.plots import scaling as chart
 from benchmarks.programs import C_PROGRAMS, ROOT, build_c
 from benchmarks.programs import run as run_program
 from benchmarks.rows.wan import congestion
@@ -135,6 +136,8 @@ def measure(run):
         run.ratio(name, column(ones, "samples_per_s"), [perfect] * len(ones))
         for measure_of in sorted(set.intersection(*(set(one) for one in ones))):
             run.figure(f"{name}_{measure_of}", column(ones, measure_of))
+    medians = {"ratios": run.ratios, "figures": run.figures}
+    run.say(chart.table(chart.turns_of({part: {name: of.median for name, of in found.items()} for part, found in medians.items()})))
 
 
 if __name__ == "__main__":

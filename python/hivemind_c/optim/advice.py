@@ -123,10 +123,14 @@ def _shown(value: float) -> str:
 
 
 def _mean(found: Sequence[Measured]) -> Measured:
-    return found[0]._replace(
+    run = found[0]
+    return Measured(
         computing_s=statistics.fmean(one.computing_s for one in found),
         averaged_s=statistics.fmean(one.averaged_s for one in found),
         paused_s=statistics.fmean(one.paused_s for one in found),
         bytes_moved=statistics.fmean(one.bytes_moved for one in found),
         members=statistics.fmean(one.members for one in found),
+        parameters=run.parameters,
+        target=run.target,
+        is_local=run.is_local,
     )
