@@ -1,8 +1,9 @@
 """One machine of the row `home-line`, in the namespace and with the line that bench_wan gave it: a trainer, or a hub.
 
-    home_scene.py FOLDER HUB     machine 0 prints a JSON object
+    home_scene.py FOLDER HUB [SCENE]     machine 0 prints a JSON object
 
 HUB is 1 if nobody can dial the trainers; then the last machine is a hub.
+SCENE has fields of Scene that differ, as a JSON object.
 """
 
 import json
@@ -11,19 +12,54 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 TRAINERS, JOINER, HUB = 3, 3, 4  # machines 0 to 2 begin together; one more comes; JOINER and HUB: numbers of machines
 KILLED = 2
-PARAMETERS, BATCH, BATCH_S, BATCHES = 12_400_000, 4, 0.25, 24  # BATCHES: of each trainer in an epoch of three
+BATCH = 4
 PORT = 31400
-START_S, ALONE_S, WITH_S, AFTER_S = 60, 15, 65, 15  # until all train; then three, four, three of them
+START_S = 60  # until all train
 
 
-def trainer(folder, number, is_client, initial):
+class Scene(NamedTuple):
+    """The model, an epoch, and how long it takes."""
+
+    parameters: int = 12_400_000
+    batch_s: float = 0.25
+    batches: int = 24  #: of each trainer in an epoch of three
+    alone_s: float = 15.0  #: of three trainers,
+    with_s: float = 65.0  #: then of four
+    after_s: float = 15.0  #: and of three; 0: none is killed
+    options: dict = {}  #: of the Optimizer
+
+    @property
+    def epoch_s(self):
+        """Seconds of an epoch of three."""
+        return self.batch_s * self.batches
+
+    def load_s(self, mbit):
+        """Seconds of a download of the state alone.
+
+        Args:
+            mbit: Speed of the line.
+        """
+        return 12 * self.parameters / (mbit * 125_000)
+
+    def goal_s(self, mbit):
+        """Seconds from a newcomer's start until it is with the others.
+
+        Args:
+            mbit: Speed of the line.
+        """
+        return 1.5 * self.load_s(mbit) + 3 * self.epoch_s
+
+
+def trainer(folder, scene, number, is_client, initial):
     """Trains until it is killed, and writes an event for each batch and each epoch.
 
     Args:
         folder: Path of the folder for events.
+        scene: The Scene.
         number: Number of the machine.
         is_client: Nobody can dial it.
         initial: Addresses of peers.
@@ -34,8 +70,8 @@ def trainer(folder, number, is_client, initial):
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    parameters = [torch.nn.Parameter(torch.zeros(PARAMETERS // 4)) for _ in range(4)]
-    gradients = [torch.randn(PARAMETERS // 4) for _ in parameters]
+    parameters = [torch.nn.Parameter(torch.zeros(scene.parameters // 4)) for _ in range(4)]
+    gradients = [torch.randn(scene.parameters // 4) for _ in parameters]
     events = (folder / f"events{number}").open("w", buffering=1)
 
     def say(what, **more):
@@ -48,7 +84,7 @@ def trainer(folder, number, is_client, initial):
     optimizer = hivemind.Optimizer(
         dht=dht,
         run_id="home",
-        target_batch_size=TRAINERS * BATCHES * BATCH,
+        target_batch_size=TRAINERS * scene.batches * BATCH,
         batch_size_per_step=BATCH,
         optimizer=lambda params: torch.optim.AdamW(params, lr=1e-5),
         params=parameters,
@@ -62,11 +98,12 @@ def trainer(folder, number, is_client, initial):
         grad_compression=hivemind.Linear8BitQuantization(),
         state_averaging_compression=hivemind.Linear8BitQuantization(),
         on_epoch=lambda record: say("epoch", n=record.epoch, outcome=record.outcome, members=record.members),
+        **scene.options,
     )
     while True:
         for parameter, gradient in zip(parameters, gradients):
             parameter.grad = gradient
-        time.sleep(BATCH_S)
+        time.sleep(scene.batch_s)
         optimizer.step()
         samples = optimizer.ledger.samples.figures()
         say("batch", **{name: samples[name] for name in ("averaged", "kept", "lost")})
@@ -96,16 +133,18 @@ def common(events, members):
     return [event for event in epochs if event["outcome"] == "averaged" and event["members"] >= members]
 
 
-def computed(events, begin, end):
+def computed(events, scene, begin, end):
     """Share of the time between begin and end in which the trainer computed."""
-    return sum(event["what"] == "batch" and begin <= event["t"] < end for event in events) * BATCH_S / (end - begin)
+    batches = sum(event["what"] == "batch" and begin <= event["t"] < end for event in events)
+    return batches * scene.batch_s / (end - begin)
 
 
-def figures(folder, begin, end, least):
+def figures(folder, scene, begin, end, least):
     """The figures of the events.
 
     Args:
         folder: Path of the folder with events.
+        scene: The Scene.
         begin: Time from which it is measured.
         end: Time until which it is.
         least: Least members of a group of several trainers.
@@ -119,8 +158,8 @@ def figures(folder, begin, end, least):
     stay = [events[number] for number in range(TRAINERS) if number != KILLED]
     averaged = sum(event["averaged"] for event in last)
     return {
-        "computed_share": sum(computed(one, begin, end) for one in stay) / len(stay),
-        "joiner_computed_share": computed(joined, starts, end),
+        "computed_share": sum(computed(one, scene, begin, end) for one in stay) / len(stay),
+        "joiner_computed_share": computed(joined, scene, starts, end),
         "joiner_together_s": together[0]["t"] - starts if together else end - starts,
         "joiner_common_epochs": len(together),
         "epochs": len({event["n"] for event in common(events[0], least) if event["t"] >= begin}),
@@ -128,11 +167,12 @@ def figures(folder, begin, end, least):
     }
 
 
-def machine(folder, number, has_hub):
+def machine(folder, scene, number, has_hub):
     """Starts this machine's program when its time has come, and ends it. Machine 0 says when, and what came of it.
 
     Args:
         folder: Path of the folder that all share.
+        scene: The Scene.
         number: Number of the machine.
         has_hub: The trainers are reached through a hub alone.
     """
@@ -140,8 +180,8 @@ def machine(folder, number, has_hub):
     first = HUB if has_hub else 0
     initial = [] if number == first else [f"/ip4/10.77.0.{first + 1}/tcp/{PORT + first}"]
 
-    def wait_for(name, timeout_s=START_S + ALONE_S + WITH_S + AFTER_S + 30):
-        end = time.monotonic() + timeout_s
+    def wait_for(name):
+        end = time.monotonic() + START_S + scene.alone_s + scene.with_s + scene.after_s + 30
         while not (folder / name).exists():
             if time.monotonic() > end:
                 sys.exit(f"the machines did not get to {name!r}")
@@ -151,7 +191,7 @@ def machine(folder, number, has_hub):
         wait_for("join")
     elif number != first:
         time.sleep(2)
-    words = ["trainer", str(folder), str(number), str(int(has_hub)), json.dumps(initial)]
+    words = ["trainer", str(folder), json.dumps(scene._asdict()), str(number), str(int(has_hub)), json.dumps(initial)]
     if number == HUB:
         program = hub(number)
     else:
@@ -166,16 +206,17 @@ def machine(folder, number, has_hub):
                     sys.exit("the first trainer ended")
                 time.sleep(0.2)
             begin = time.time()
-            time.sleep(ALONE_S)
+            time.sleep(scene.alone_s)
             (folder / "join").touch()
-            time.sleep(WITH_S)
-            (folder / "kill").touch()
-            time.sleep(AFTER_S)
-            outcome = figures(folder, begin, time.time(), least)
+            time.sleep(scene.with_s)
+            if scene.after_s:
+                (folder / "kill").touch()
+                time.sleep(scene.after_s)
+            outcome = figures(folder, scene, begin, time.time(), least)
             (folder / "end").touch()
             print(json.dumps(outcome), flush=True)
         else:
-            wait_for("kill" if number == KILLED else "end")
+            wait_for("kill" if number == KILLED and scene.after_s else "end")
     finally:
         program.kill()
         program.wait()
@@ -183,6 +224,9 @@ def machine(folder, number, has_hub):
 
 if __name__ == "__main__":
     if sys.argv[1] == "trainer":
-        trainer(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1", json.loads(sys.argv[5]))
+        scene, number, is_client, initial = sys.argv[3:]
+        played = Scene(**json.loads(scene))
+        trainer(Path(sys.argv[2]), played, int(number), is_client == "1", json.loads(initial))
     else:
-        machine(Path(sys.argv[1]), int(os.environ["WAN_PEER"]), sys.argv[2] == "1")
+        differs = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+        machine(Path(sys.argv[1]), Scene(**differs), int(os.environ["WAN_PEER"]), sys.argv[2] == "1")

@@ -48,6 +48,7 @@ MODES = [
     Mode("local steps", "`local_steps=True`", 8 + MOMENTS, 12, 2 * FLOAT32),
 ]
 
+
 def number(value: float) -> str:
     """Two digits, or all digits before the point."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
@@ -115,6 +116,9 @@ def on_line(value_bytes: float, parameters: float, mbit: float) -> float:
     return sent(value_bytes) * parameters / speed(mbit)
 
 
+LEAST_STEP_S = 30  #: that a step should take, whatever the line is
+
+
 class Settings(NamedTuple):
     """A strategy for one size and line."""
 
@@ -126,25 +130,26 @@ class Settings(NamedTuple):
 
 
 def choose(parameters: float, mbit: float) -> Settings:
-    """The exact mode while both averages take seconds, then fewer bytes, then the background, then local steps."""
-    if on_line(CODECS["NoCompression"], parameters, mbit) <= 5:
-        mode, value, other, every, options = "exact", 4.0, 4.0, 1, {}
-    else:
-        in_seconds = {"exact, 16 bits": 60.0, "delayed, 8 bits": 300.0, "local steps, 4 bits": math.inf}
-        mode = next(m for m, most in in_seconds.items() if on_line(CODECS[WAYS[m].codec], parameters, mbit) <= most)
-        way = WAYS[mode]
-        value, other = CODECS[way.codec], CODECS.get(way.state_codec, 0.0)
-        every, options = STATE_EVERY, dict(way.options)
-    gradients_s, state_s = on_line(value, parameters, mbit), on_line(other, parameters, mbit)
-    download_s = 8 * (2 * FLOAT32 if "local" in mode else STATE) * parameters / (mbit * 1e6 * USED)
-    if download_s > 300 and "local" not in mode:
-        options["load_state_compression"] = "hivemind_c.Float16Compression()"
+    """The strategy of the recommended way."""
+    mode = recommended(seconds_of(parameters, mbit))
+    way = WAYS[mode]
+    joined = STATE if way.state_codec else 2 * FLOAT32
+    gradients_s = on_line(CODECS[way.codec], parameters, mbit)
+    state_s = on_line(CODECS[way.state_codec], parameters, mbit) if way.state_codec else 0.0
+    options = dict(way.options)
+    if way.state_codec and 8 * joined * parameters / (mbit * 1e6 * USED) > ways.PATIENT_S:
+        options["load_state_compression"], joined = "hivemind_c.Float16Compression()", 2 + MOMENTS
     options["matchmaking_time"] = str(MATCHMAKING)
     options["averaging_timeout"] = str(max(60, 10 * math.ceil((MATCHMAKING + 2 * (gradients_s + state_s)) / 10)))
-    averaged = gradients_s + state_s / every
-    joined_s = download_s * (2 + MOMENTS) / STATE if "load_state_compression" in options else download_s
-    in_background = "delay_grad_averaging" in options
-    return Settings(mode, options, gradients_s, state_s, max(30, joined_s, averaged * (1 if in_background else 10)))
+    averaged = gradients_s + state_s / STATE_EVERY
+    download_s = 8 * joined * parameters / (mbit * 1e6 * USED)
+    lasts = averaged if way.hidden else averaged / (1 - ways.COMPUTED)
+    return Settings(mode, options, gradients_s, state_s, max(LEAST_STEP_S, download_s, lasts))
+
+
+def seconds_of(parameters: float, mbit: float) -> Dict[str, float]:
+    """Seconds of a swarm epoch's averages in each way."""
+    return {name: averaging_s(way, parameters, speed(mbit)) for name, way in WAYS.items()}
 
 
 def all_chosen() -> "List[tuple]":
@@ -189,11 +194,12 @@ def answer(parameters: float, mbit: float, batch_s: float, batch: int) -> str:
     it, mode = choose(parameters, mbit), memory_of(choose(parameters, mbit))
     batches = math.ceil(it.step_s / batch_s)
     gb = [s * mbit * 1e6 * USED / 8 / 1e9 for s in (it.gradients_s, it.state_s)]
+    what = "gradients" if it.state_s else "differences"
     state = f"{number(it.state_s)} s and {number(gb[1])} GB" if it.state_s else "none"
     return "\n".join(
         [
             program(it, str(batches * batch)),
-            f"# mode: {it.mode}; an average of gradients: {number(it.gradients_s)} s and {number(gb[0])} GB; "
+            f"# mode: {it.mode}; an average of {what}: {number(it.gradients_s)} s and {number(gb[0])} GB; "
             f"of parameters: {state}",
             f"# a step should take {number(it.step_s)} s at least: {batches} batches of one peer; "
             "with N peers, N times that target",
@@ -217,13 +223,19 @@ def modes_of_lines() -> str:
     rows = []
     for size, n in CHOSEN.items():
         for mbit in LINES:
-            seconds = {name: averaging_s(way, n, speed(mbit)) for name, way in WAYS.items()}
+            seconds = seconds_of(n, mbit)
             least = [number(least_s(way, seconds[name])) for name, way in WAYS.items()]
             rows.append([size, f"{mbit:,} Mbit/s", *least, recommended(seconds)])
     return table(["parameters", "slowest line", *(f"{name}, s" for name in WAYS), "recommended"], rows)
 
 
+def asked() -> str:
+    """The output of the command on the page."""
+    return f"```text\n{answer(1e8, 100, 0.4, 32)}\n```"
+
+
 TABLES = {
+    "answer": asked,
     "memory": memory,
     "line": line,
     "seconds": seconds,

@@ -2,12 +2,13 @@
  *
  *   bench_allreduce [--peers N] [--mb M] [--rounds R] [--codec NAME] [--chunk VALUES] [--insecure]
  *                   [--wan MBIT [--rtt MS] [--loss PERCENT] [--queue KB] [--congestion NAME] [--raw] [--unpaced] [--lanes N]]
- *                   [--lose K [--stop] [--stall MS]] [--keep] [--log]
+ *                   [--lose K [--stop] [--stall MS]] [--hub] [--keep] [--log]
  *
  * On loopback, or over lines of so many Mbit/s each way (wan.h; as root). --raw: no averaging; the same bytes between the same
  * peers over plain TCP connections, one where ours has one. --unpaced: connections send as fast as they
  * can, whatever earlier rounds have shown. --lanes: each stream goes over N connections, whatever the line is like. --lose: one
  * more round, in which K of the peers are killed (or stopped) when half of the median is over; it lasts until the others are done.
+ * --hub: the first peer has no values and averages those of all others, which only dial out.
  * --keep: each peer keeps the encoded averages of the latest round, as for a log.
  * --log: what the peers have to say goes to stderr, with the seconds of the host's clock.
  *
@@ -36,7 +37,7 @@ enum { PEERS_MAX = 16, ROUNDS_MAX = 200, LANES_MAX = 16, PIPES_MAX = 2 * PEERS_M
 typedef struct options {
   size_t peers, mb, rounds, lose, lanes;
   uint32_t chunk, stall_ms;
-  int codec, insecure, raw, stop, unpaced, keeps, logs;
+  int codec, insecure, raw, stop, unpaced, hub, keeps, logs;
   wan_link wan; /* rate 0: loopback */
 } options;
 
@@ -175,7 +176,9 @@ static void make_plan(peer *p) {
     p->plan[i] = (hv_round_member){.at = {.id = *hv_identity_peer(identity)}};
     hv_identity_free(identity);
     get(p->from, &p->plan[i].at.addr, sizeof(hv_addr));
-    shares[i] = (hv_partition_member){.bandwidth = 1, .owns = 1, .contributes = 1};
+    int is_hub = p->how->hub && i == 0;
+    p->plan[i].auxiliary = (uint8_t)is_hub, p->plan[i].client = (uint8_t)(p->how->hub && i);
+    shares[i] = (hv_partition_member){.bandwidth = 1, .owns = !p->plan[i].client, .contributes = !is_hub};
   }
   hv_partition(shares, n, p->run.n_chunks);
   for (size_t i = 0; i < n; i++)
@@ -212,7 +215,7 @@ static void live(peer *p) {
                           .n_members = how->peers,
                           .me = p->index,
                           .in = &p->run,
-                          .out = &p->run,
+                          .out = how->hub && p->index == 0 ? NULL : &p->run,
                           .weight = 1,
                           .stall_ms = how->stall_ms,
                           .keep = how->keeps,
@@ -331,6 +334,7 @@ static void read_options(int argc, char **argv, options *o) {
                 : strcmp(argv[i], "--raw") == 0     ? &o->raw
                 : strcmp(argv[i], "--stop") == 0    ? &o->stop
                 : strcmp(argv[i], "--unpaced") == 0 ? &o->unpaced
+                : strcmp(argv[i], "--hub") == 0     ? &o->hub
                 : strcmp(argv[i], "--keep") == 0    ? &o->keeps
                 : strcmp(argv[i], "--log") == 0     ? &o->logs
                                                     : NULL;

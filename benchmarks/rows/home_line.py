@@ -15,7 +15,7 @@ import tempfile
 
 from benchmarks import package
 from benchmarks.frame import column
-from benchmarks.home_scene import AFTER_S, ALONE_S, HUB, START_S, WITH_S
+from benchmarks.home_scene import HUB, START_S, Scene
 from benchmarks.programs import C_PROGRAMS, ROOT, build_c
 from benchmarks.programs import run as run_program
 from benchmarks.rows.wan import congestion
@@ -38,7 +38,8 @@ def turn(setup, mbit):
     with tempfile.TemporaryDirectory() as folder:
         line = [str(C_PROGRAMS / "bench_wan"), str(machines), str(mbit), str(RTT_MS), "0", congestion()]
         scene = [sys.executable, str(ROOT / "benchmarks" / "home_scene.py"), folder, str(int(setup == "hub"))]
-        return run_program([*line, *scene], START_S + ALONE_S + WITH_S + AFTER_S + 60, env)
+        usual = Scene()
+        return run_program([*line, *scene], START_S + usual.alone_s + usual.with_s + usual.after_s + 60, env)
 
 
 def measure(run):

@@ -465,6 +465,10 @@ static PyObject *epoch_wanted(PyObject *object, PyObject *args, PyObject *kwargs
   return fed((py_epoch *)object, &event, HV_EPOCH_NOW);
 }
 
+static PyObject *epoch_loading(PyObject *object, PyObject *epoch) {
+  return with_epoch(object, epoch, HV_EPOCH_LOADS);
+}
+
 static PyObject *epoch_restored(PyObject *object, PyObject *epoch) {
   return with_epoch(object, epoch, HV_EPOCH_RESTORED);
 }
@@ -577,6 +581,7 @@ static const PyMethodDef methods[] = {
      "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},
     {"word", epoch_word, METH_O, "word(which) -> [mark, rank] for the others of a group, or None: no word of this peer is judged."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
+    {"loading", epoch_loading, METH_O, "loading(epoch): the bytes of that epoch's state come, before loaded()."},
     {"loaded", epoch_loaded, METH_VARARGS, "loaded(epoch or None, mark=None): the state that is there."},
     {"entry", epoch_entry, METH_VARARGS,
      "entry(epoch, mark or None, stamps): the average that was wanted is there, for a replica with that mark; None: it is lost."},

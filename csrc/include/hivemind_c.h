@@ -558,8 +558,8 @@ typedef enum hv_hive_step_log_standing { /* as hv_step_log_standing */
 hv_status hv_hive_step_log_open(hv_hive *hive, hv_span key, uint64_t memory, hv_hive_step_log **out, hv_error *err);
 /* Withdraws all, and frees it. May be called after hv_hive_stop, and must be called before hv_hive_free. NULL is fine. */
 void hv_hive_step_log_free(hv_hive_step_log *log);
-/* Takes what the averager's last step kept as the entry of an epoch. HV_NOT_FOUND: it kept nothing; HV_TOO_LARGE, HV_NOMEM: the log
- * has no entry then. */
+/* Takes what the averager's last step kept as the entry of an epoch, which ends. HV_NOT_FOUND: it kept nothing; HV_STATE: the epoch
+ * was too short; HV_TOO_LARGE, HV_NOMEM. The log has no entry then. */
 hv_status hv_hive_step_log_add(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err);
 hv_status hv_hive_step_log_end(hv_hive_step_log *log, hv_error *err);
 /* Number of entries on offer, epoch of the oldest, and their bytes. */

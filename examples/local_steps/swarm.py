@@ -15,6 +15,14 @@ import internet
 PORT, START_S, TAIL_S = 31500, 120.0, 60.0
 
 
+def wait(is_done):
+    """Waits until is_done() is true, or START_S at most; its answer."""
+    end = time.monotonic() + START_S
+    while not is_done() and time.monotonic() < end:
+        time.sleep(0.05)
+    return is_done()
+
+
 class Peer:
     """A trainer in a process, and what it has said.
 
@@ -45,11 +53,8 @@ class Peer:
         return [event for event in list(self.events) if event["what"] == what]
 
     def addresses(self):
-        end = time.monotonic() + START_S
-        while not self.of("listens"):
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise SystemExit(f"peer {self.number} did not start")
-            time.sleep(0.05)
+        if not wait(lambda: self.of("listens") or self.process.poll() is not None) or not self.of("listens"):
+            raise SystemExit(f"peer {self.number} did not start")
         return self.of("listens")[0]["addresses"]
 
     def common(self):
@@ -68,20 +73,19 @@ class Peer:
 
 
 def play(peers, seconds, net, options):
-    """Trains: one more peer comes after a third of the time, and one is killed after two thirds."""
+    """Trains: one more peer comes after a third of the time, and one is killed after two thirds, if the new one averages."""
     first = Peer(0, net, [], options)
     running = [first]
     try:
         at = first.addresses()
         running += [Peer(number, net, at, options) for number in range(1, peers)]
-        end = time.monotonic() + START_S
-        while not all(peer.common() for peer in running) and time.monotonic() < end:
-            time.sleep(0.1)
+        wait(lambda: all(peer.common() for peer in running))
         begin = time.time()
         time.sleep(seconds / 3)
         print(f"{time.time() - begin:5.1f} s  peer {peers} joins", flush=True)
         running.append(Peer(peers, net, at, options))
         time.sleep(seconds / 3)
+        wait(running[-1].common)
         print(f"{time.time() - begin:5.1f} s  peer 1 is killed", flush=True)
         running[1].kill()
         time.sleep(seconds / 3)

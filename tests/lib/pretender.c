@@ -461,8 +461,12 @@ static int does(pretender *p, const hv_epoch_order *order) {
     p->adopted++;
     p->taken[0] = hash_of(p->image);
     p->taken[1] = pretender_look(p)->own.loading.epoch;
-    memcpy(p->model, p->image, OF_SUMS);
-    memcpy(p->main, p->image, OF_SUMS);
+    if (p->program.options.outer)
+      pretender_anchor_adopts(p, p->image);
+    else {
+      memcpy(p->model, p->image, OF_SUMS);
+      memcpy(p->main, p->image, OF_SUMS);
+    }
     p->schedule = order->samples;
     return 1;
   case HV_EPOCH_MEET:

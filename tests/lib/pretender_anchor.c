@@ -54,12 +54,25 @@ static int misses(const pretender *p, size_t v) {
   return 0;
 }
 
+static void steps_anchor(pretender *p, float *difference) {
+  static const hv_outer_rule rule = {0.7f, 0.5f, 1};
+  hv_outer_tensor tensor = {p->main, p->main + PRETENDER_ANCHOR, difference, PRETENDER_ANCHOR, 0};
+  if (hv_outer_step(&rule, &tensor, 1, NULL) != HV_OK)
+    pretender_fails(p, "n%zu cannot step its anchor after epoch %llu", p->index, (unsigned long long)pretender_look(p)->told);
+  p->main[PRETENDER_STEPS]++;
+}
+
+/* The model becomes the anchor and what it is ahead of it. */
+static void rebases(pretender *p, const float *ahead) {
+  memcpy(p->model, p->main, sizeof p->model);
+  for (size_t v = 0; v < PRETENDER_ANCHOR; v++)
+    p->model[v] += ahead[v];
+}
+
 /* The anchor steps; then the model is the anchor, where the average has this peer's values, and as far ahead of it as before, where
  * it has not. */
 static void steps(pretender *p) {
-  static const hv_outer_rule rule = {0.7f, 0.5f, 1};
   const hv_epoch *e = pretender_look(p);
-  hv_outer_tensor tensor = {p->main, p->main + PRETENDER_ANCHOR, p->gradients, PRETENDER_ANCHOR, 0};
   float ahead[PRETENDER_ANCHOR];
   for (size_t v = 0; v < PRETENDER_ANCHOR; v++) {
     int missed = e->end.averaged && p->gave.samples && misses(p, v);
@@ -70,14 +83,31 @@ static void steps(pretender *p) {
     p->got = (pretender_difference){.epochs = e->end.epoch + 1};
     memcpy(p->got.values, p->gradients, sizeof p->got.values);
   }
-  if (hv_outer_step(&rule, &tensor, 1, NULL) != HV_OK)
-    pretender_fails(p, "n%zu cannot step its anchor in epoch %llu", p->index, (unsigned long long)e->end.epoch);
-  p->main[PRETENDER_STEPS]++;
-  memcpy(p->model, p->main, sizeof p->model);
-  for (size_t v = 0; v < PRETENDER_ANCHOR; v++)
-    p->model[v] += ahead[v];
+  steps_anchor(p, p->gradients);
+  rebases(p, ahead);
   /* a part of the values is a part of the samples, as the ledger rounds it */
   p->summed = e->end.averaged && p->round.n_missed && p->gave.samples ? e->ledger->sums : 0;
+}
+
+static void gets_ahead(const pretender *p, float *ahead) {
+  for (size_t v = 0; v < PRETENDER_ANCHOR; v++)
+    ahead[v] = p->model[v] - p->main[v];
+}
+
+/* The step of others: all that this peer is ahead stays. */
+static void repeats_step(pretender *p) {
+  float ahead[PRETENDER_ANCHOR];
+  gets_ahead(p, ahead);
+  steps_anchor(p, p->gradients);
+  rebases(p, ahead);
+}
+
+/* The same with another anchor. */
+void pretender_anchor_adopts(pretender *p, const void *anchor) {
+  float ahead[PRETENDER_ANCHOR];
+  gets_ahead(p, ahead);
+  memcpy(p->main, anchor, sizeof p->main);
+  rebases(p, ahead);
 }
 
 int pretender_anchor_does(pretender *p, const hv_epoch_order *order, int *ok) {
@@ -90,7 +120,7 @@ int pretender_anchor_does(pretender *p, const hv_epoch_order *order, int *ok) {
     *ok = prepares(p, order);
     return 1;
   case HV_EPOCH_STEP:
-    steps(p);
+    (pretender_look(p)->state == HV_EPOCH_REPEATING ? repeats_step : steps)(p);
     return 1;
   case HV_EPOCH_APPLY:
     return 1;
@@ -100,10 +130,6 @@ int pretender_anchor_does(pretender *p, const hv_epoch_order *order, int *ok) {
   case HV_EPOCH_DROP:
     drops(p);
     return 1;
-  case HV_EPOCH_ADOPT:
-    memset(p->own, 0, sizeof p->own);
-    p->summed = 0;
-    return 0;
   default:
     return 0;
   }

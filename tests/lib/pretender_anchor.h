@@ -7,6 +7,8 @@
 
 /* 1: it has done the action, and *ok is the answer; 0: the action is as for any other program. */
 int pretender_anchor_does(pretender *p, const hv_epoch_order *order, int *ok);
+/* Takes an anchor over: the model stays as far ahead of it as it was of the one before. */
+void pretender_anchor_adopts(pretender *p, const void *anchor);
 /* A round of differences is over. */
 void pretender_anchor_met(pretender *p, const hv_epoch_met *round);
 

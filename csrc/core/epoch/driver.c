@@ -47,9 +47,8 @@ struct hv_epoch_driver {
   int is_loading, only_look, is_busy, is_leaving, is_told_over;
   hv_step_log *log; /* NULL: it keeps and repeats nothing */
   int log_stops;
-  uint64_t averaged_us; /* when the latest round of gradients was over; 0: none was */
-  uint64_t comes;       /* 1 + the epoch of the state whose bytes begin to come; 0: the machine knows */
-  uint64_t wanted;      /* the epoch whose entry the machine waits for */
+  uint64_t comes;  /* 1 + the epoch of the state whose bytes begin to come; 0: the machine knows */
+  uint64_t wanted; /* the epoch whose entry the machine waits for */
   int wants;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
 };
@@ -130,18 +129,16 @@ static void looks_whether_over(hv_epoch_driver *d) {
 
 /* ---- the log ---- */
 
-/* Rules 6 and 9 of docs/design/log.md. A peer with another replica than the swarm's keeps none. */
+/* Rule 6 of docs/design/log.md. A peer with another replica than the swarm's keeps none. */
 static void keeps(hv_epoch_driver *d, uint64_t epoch, const hv_epoch_facts *facts, hv_payload *chunks) {
-  uint64_t before_us = d->averaged_us, now_us = now_of(d);
   hv_lineage_view view = hv_lineage_view_of(d->members, facts->n_members);
   int is_mine = !d->machine.traits.has_replica || hv_mark_equal(&d->machine.lineage->mark, &view.swarms);
-  d->averaged_us = now_us;
-  if (!d->log || !d->config.log_memory || !chunks || !facts->stamp || !view.any || !is_mine ||
-      (before_us && now_us < before_us + HV_STEP_LOG_AGAIN_US))
+  if (!d->log || !d->config.log_memory)
     return;
   hv_step_log_facts entry = {.epoch = epoch, .stamps = {facts->stamp}, .n_stamps = 1};
   memcpy(entry.before, view.swarms.bytes, HV_BALLOT_LINEAGE);
-  hv_step_log_add(d->log, &entry, chunks); /* one that has no place is missing there, as it would be later */
+  /* one that has no place is missing there, as it would be later */
+  hv_step_log_add(d->log, &entry, facts->stamp && view.any && is_mine ? chunks : NULL);
 }
 
 static void tells_entry(hv_epoch_driver *d) {
@@ -199,7 +196,7 @@ static void log_stops(hv_epoch_driver *d) {
 static int has_log(const hv_epoch_driver *d) {
   hv_epoch_traits traits = hv_epoch_traits_of(&d->config.epoch.options);
   int is_used = d->config.log_memory || d->config.epoch.state_bytes;
-  return is_used && d->config.averages[HV_EPOCH_GRADIENTS] && traits.sums && !traits.carries && !d->config.epoch.differs;
+  return is_used && d->config.averages[HV_EPOCH_GRADIENTS] && traits.sums && !d->config.epoch.differs;
 }
 
 static hv_status opens_log(hv_epoch_driver *d, hv_error *err) {

@@ -470,6 +470,7 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
     has_acted(self, &none);
   else if (self->state == HV_EPOCH_REPEATING && lane == HV_EPOCH_NOW) {
     self->end.acting[lane] = 0;
+    self->replica = HV_EPOCH_NONE; /* the step may be there in part */
     epoch_repeats_no_more(self, e);
   } else {
     self->end.acting[lane] = 0;
@@ -489,6 +490,7 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   epoch_counts(self, e->epoch, e->now_us);
   self->before = 0;
   self->made = self->replica = e->epoch;
+  self->leads_nowhere = 0;
   self->offers.settled_us = e->now_us;
   epoch_wake(self, 0);
 }

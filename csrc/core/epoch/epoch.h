@@ -55,6 +55,7 @@ enum {
   HV_EPOCH_CHASE_US = 300000,  /* who loads a state within this time is waited for at the beginning of an epoch */
   HV_EPOCH_NOTICE_US = 100000, /* the others are to know so long before the epoch begins */
   HV_EPOCH_AGAIN_US = 500000,  /* between two looks for states */
+  HV_EPOCH_ASK_US = 10000,     /* between two questions whether the epoch has begun whose state is loaded */
   HV_EPOCH_REST_US = 250000,   /* the first pause after a load that failed */
   HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
   HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
@@ -272,6 +273,7 @@ typedef struct hv_epoch_looking {
 
 typedef struct hv_epoch_coming {
   uint64_t until_us; /* the load begins then, or when the wanted epoch has begun */
+  uint64_t ask_us;   /* the swarm is not asked again before this time */
   uint64_t most;     /* claims beyond this epoch are believed later; HV_EPOCH_NONE: all are */
   int repeats;       /* it makes the steps of the others, and needs no state */
   int is_first;      /* the program has asked for a state before its first batch */
@@ -345,8 +347,9 @@ typedef struct hv_epoch {
   hv_lineage *lineage;
   uint64_t at_us; /* the latest event */
   uint64_t told, made, serial, batch_us, before, step;
-  uint64_t replica; /* as made, and also of a state that was loaded, or repeated; HV_EPOCH_NONE: not known */
-  hv_meter meter;   /* fed by took_us of batches */
+  uint64_t replica;  /* as made, and also of a state that was loaded, or repeated; HV_EPOCH_NONE: not known */
+  int leads_nowhere; /* no log leads on from that */
+  hv_meter meter;    /* fed by took_us of batches */
   hv_epoch_run end;
   uint64_t numbers;             /* of actions */
   uint64_t sought;              /* the epoch whose groups are sought; HV_EPOCH_NONE */

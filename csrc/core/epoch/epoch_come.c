@@ -136,13 +136,15 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
 
 /* Rule 11: in this order, within one event. */
 void epoch_comes(hv_epoch *self, const epoch_event *e) {
-  int has_sums = self->state != HV_EPOCH_RESTING, is_first = self->state == HV_EPOCH_LOOKING && !self->own.looking.is_here;
+  int is_first = self->state == HV_EPOCH_LOOKING && !self->own.looking.is_here, stays = epoch_keeps_progress(self);
+  int has_sums = !stays && (self->state != HV_EPOCH_RESTING || self->ledger->sums);
   epoch_offers_withdraw(self);
   epoch_cancel(self);
   epoch_voids(self);
   epoch_order(self, HV_EPOCH_ASIDE);
   epoch_tell(self, HV_EPOCH_SAYS_ASIDE);
-  hv_epoch_ledger_replaced(self->ledger);
+  if (!stays)
+    hv_epoch_ledger_replaced(self->ledger);
   epoch_moves(self, HV_EPOCH_COMING);
   self->own.coming.is_first = is_first;
   epoch_wake(self, 0);
@@ -172,8 +174,10 @@ void epoch_come_goes_on(hv_epoch *self, const epoch_event *e) {
     return;
   }
   if (e->now_us < self->own.coming.until_us && e->figures->epoch < self->wanted) {
-    if (e->kind == HV_EPOCH_TIME)
+    if (e->kind == HV_EPOCH_TIME && e->now_us >= self->own.coming.ask_us) {
+      self->own.coming.ask_us = e->now_us + HV_EPOCH_ASK_US; /* a peer that reaches nobody has its answer at once */
       epoch_wake(self, 1); /* the sooner it hears that the epoch has begun, the less it is behind */
+    }
     return;
   }
   uint64_t least = self->wanted > self->told || self->goes_back ? self->wanted : self->told;
@@ -222,6 +226,7 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   epoch_counts(self, load->epoch, e->now_us);
   self->made = HV_EPOCH_NONE; /* as it was settled here */
   self->replica = load->has_mark ? load->epoch : HV_EPOCH_NONE;
+  self->leads_nowhere = 0;
   self->left_out = HV_EPOCH_NONE;
   self->wanted = 0;
   self->is_asked = 0;
@@ -329,7 +334,7 @@ static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {
 uint64_t epoch_come_due_us(const hv_epoch *self) {
   const hv_epoch_looking *l = &self->own.looking;
   if (self->state == HV_EPOCH_COMING)
-    return epoch_sooner(self, HV_EPOCH_NONE, self->own.coming.until_us);
+    return epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, self->own.coming.until_us), self->own.coming.ask_us);
   if (self->state == HV_EPOCH_REPEATING)
     return epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, self->own.repeating.until_us), self->own.repeating.again_us);
   if (self->state != HV_EPOCH_LOOKING || !l->is_here)

@@ -168,6 +168,7 @@ static void settles(hv_epoch *self, const epoch_event *e) {
     return;
   }
   self->made = self->replica = r->epoch + 1;
+  self->leads_nowhere = 0;
   if (!divided)
     epoch_offers_begin(self, e, r->state_averaged);
 }
@@ -303,7 +304,10 @@ void epoch_end_breaks(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) 
 static void is_left_out(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   epoch_tell(self, HV_EPOCH_SAYS_LEFT_OUT);
-  hv_epoch_ledger_over(self->ledger, HV_EPOCH_LEFT_OUT, 0);
+  if (self->traits.carries)
+    hv_epoch_ledger_returned(self->ledger);
+  else
+    hv_epoch_ledger_over(self->ledger, HV_EPOCH_LEFT_OUT, 0);
   hv_lineage_is_left(self->lineage);
   self->wanted = r->epoch + 1;
   self->told = self->left_out = r->epoch;
@@ -510,9 +514,12 @@ void epoch_end_leaves_rounds(hv_epoch *self, const epoch_event *e) {
 
 /* ---- void ---- */
 
-/* The work under way is of no use any more: it begins nothing, and its samples are lost (rule 11). */
+/* The work under way is of no use any more: it begins nothing, and its samples are lost (rule 11), or are in the sums again. */
 void epoch_voids(hv_epoch *self) {
-  hv_epoch_ledger_dropped(self->ledger);
+  if (self->traits.carries)
+    hv_epoch_ledger_returned(self->ledger);
+  else
+    hv_epoch_ledger_dropped(self->ledger);
   if (self->end.again_us)
     self->end.rounding[self->end.again_lane] = 0;
   self->end.again_us = 0;

@@ -110,27 +110,27 @@ void follower_round_is_over(hv_epoch *self, const epoch_event *e) {
 
 /* ---- rounds of no use (rule 19) ---- */
 
-/* The others are past the round for which it still seeks a group. */
-static int has_missed(const hv_epoch *self, const hv_progress_figures *f) {
-  const hv_epoch_run *r = &self->end;
-  if (r->rounding[HV_EPOCH_NOW] == 1 + HV_EPOCH_GRADIENTS)
-    return are_others_past(self, HV_EPOCH_GRADIENTS, f);
-  return f->epoch > r->epoch + 1 || (f->epoch == r->epoch + 1 && epoch_forms_groups(self, f));
+/* The others have ended this round, whether or not they train while the state is averaged. */
+static int are_members_past(const hv_epoch *self, hv_epoch_which which, const hv_progress_figures *f) {
+  return which == HV_EPOCH_GRADIENTS ? are_others_past(self, which, f) : f->epoch > self->end.epoch + 1;
 }
 
-/* A search ends at once; a round whose members may be late, after a moment. */
+/* The others need it in the next round, for which it still seeks a group of this one. */
+static int is_sought_next(const hv_epoch *self, hv_epoch_which which, const hv_progress_figures *f) {
+  return which == HV_EPOCH_REPLICA_STATE && f->epoch == self->end.epoch + 1 && epoch_forms_groups(self, f);
+}
+
+/* A search ends at once. A group that has formed decides by its round, until its members are past that. */
 static void leaves_missed(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int which = r->rounding[HV_EPOCH_NOW] - 1;
-  if (self->state != HV_EPOCH_ENDING || which < 0 || !has_missed(self, e->figures)) {
-    r->missed_us = 0;
-    return;
-  }
-  r->missed_us = r->missed_us ? r->missed_us : e->now_us | 1;
-  epoch_order(self, HV_EPOCH_GIVE_UP)->which = (hv_epoch_which)which;
-  int is_late = which == HV_EPOCH_REPLICA_STATE && self->traits.state_later; /* it lasts while they train on */
-  if (!is_late && self->traits.sums && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
-    epoch_order(self, HV_EPOCH_CANCEL)->which = (hv_epoch_which)which;
+  int round = self->state == HV_EPOCH_ENDING ? r->rounding[HV_EPOCH_NOW] : 0;
+  hv_epoch_which which = round ? (hv_epoch_which)(round - 1) : HV_EPOCH_GRADIENTS;
+  int is_past = round && are_members_past(self, which, e->figures);
+  if (is_past || (round && is_sought_next(self, which, e->figures)))
+    epoch_order(self, HV_EPOCH_GIVE_UP)->which = which;
+  r->missed_us = !is_past ? 0 : r->missed_us ? r->missed_us : e->now_us | 1;
+  if (is_past && self->traits.sums && e->now_us >= r->missed_us + HV_EPOCH_CHASE_US)
+    epoch_order(self, HV_EPOCH_CANCEL)->which = which;
 }
 
 void follower_leaves_rounds(hv_epoch *self, const epoch_event *e) {

@@ -3,13 +3,13 @@
 
 /* ---- whether to ---- */
 
-/* Replicas here are alike, gradients make their steps, and epochs last long enough for that. A peer that loads a state so quickly
+/* Replicas here are alike, averages make their steps, and epochs last long enough for that. A peer that loads a state so quickly
  * that the others wait for it needs no entries (rule 13). */
 static int has_entries(const hv_epoch *self, const hv_progress_figures *f) {
   const hv_epoch_traits *t = &self->traits;
   int is_short = f->speed > 0 && (double)self->config.target / f->speed * 1e6 < HV_EPOCH_SHORT_US;
   int is_quick = self->load_us <= HV_EPOCH_CHASE_US;
-  return self->config.entry_bytes && !is_quick && t->has_replica && t->sums && !t->carries && !self->config.differs && !is_short;
+  return self->config.entry_bytes && !is_quick && t->has_replica && t->sums && !self->config.differs && !is_short;
 }
 
 /* The others began this epoch's round without it: its replica was theirs until then. */
@@ -22,6 +22,10 @@ static int has_their_replica(const hv_epoch *self) {
          (!self->lineage->is_wrong || is_left(self));
 }
 
+int epoch_keeps_progress(const hv_epoch *self) {
+  return self->traits.carries && !self->is_asked && !self->goes_back && has_their_replica(self);
+}
+
 static uint64_t goal_of(const hv_progress_figures *f, uint64_t most) {
   return f->epoch < most ? f->epoch : most;
 }
@@ -29,7 +33,8 @@ static uint64_t goal_of(const hv_progress_figures *f, uint64_t most) {
 /* Rules 11 and 12. */
 int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most) {
   uint64_t goal = goal_of(e->figures, most), n = goal > self->replica ? goal - self->replica : 1;
-  if (self->is_asked || self->goes_back || !e->figures->n_peers || !has_entries(self, e->figures) || !has_their_replica(self))
+  if (self->is_asked || self->goes_back || self->leads_nowhere || !e->figures->n_peers || !has_entries(self, e->figures) ||
+      !has_their_replica(self))
     return 0;
   if (goal <= self->replica && !is_left(self))
     return 0;
@@ -115,7 +120,7 @@ static void is_there(hv_epoch *self, const epoch_event *e) {
 void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e) {
   uint64_t most = self->own.repeating.most;
   epoch_wants_no_entries(self);
-  self->replica = HV_EPOCH_NONE;
+  self->leads_nowhere = 1;
   if (epoch_is_unusable(self))
     epoch_comes_to_load(self, e, most);
   else

@@ -33,6 +33,14 @@ hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
   return HV_OK;
 }
 
+hv_epoch_options hv_epoch_options_of_follower(const hv_epoch_options *these) {
+  return (hv_epoch_options){.use_local_updates = these->use_local_updates,
+                            .outer = these->outer,
+                            .delay_grad_averaging = these->delay_grad_averaging,
+                            .auxiliary = 1,
+                            .average_state_every = these->average_state_every};
+}
+
 static void do_now(hv_epoch_plan *plan, hv_epoch_action action) {
   plan->now[plan->n_now++] = (uint8_t)action;
 }
@@ -110,7 +118,6 @@ hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *o) {
                             .carries = o->outer,
                             .lead = o->delay_grad_averaging,
                             .copies = o->offload || o->outer,
-                            .state_later = o->delay_state_averaging,
                             .every = o->average_state_every,
                             .batch = plan_batch(o)};
   for (int alone = 0; alone <= 1; alone++)

@@ -51,6 +51,9 @@ typedef struct hv_epoch_options {
 /* HV_INVALID for options that contradict each other; err says which, and what to do. */
 hv_status hv_epoch_options_check(const hv_epoch_options *options, hv_error *err);
 
+/* The options of a peer without a replica that follows trainers with `these`: nothing else of theirs is known to it. */
+hv_epoch_options hv_epoch_options_of_follower(const hv_epoch_options *these);
+
 #define HV_EPOCH_PLAN_MAX 8
 
 typedef struct hv_epoch_plan {
@@ -63,10 +66,9 @@ typedef struct hv_epoch_traits {
   uint8_t has_replica; /* it trains: is counted, steps, offers, and is judged by its mark; one without follows the others */
   uint8_t sums;        /* what the batches of an epoch made is averaged at its end: gradients, or a difference */
   uint8_t local_steps; /* each batch is a step */
-  uint8_t carries;     /* a round that failed makes no step: the next one has what it had (docs/design/local-steps.md) */
+  uint8_t carries;     /* what no average has stays: after a round that failed, and beside others' steps (local-steps.md) */
   uint8_t lead;        /* epochs that trainers count before the round of their gradients */
   uint8_t copies;      /* the optimizer's outcome reaches the model with APPLY */
-  uint8_t state_later; /* the state is averaged while the program trains on */
   uint64_t every;      /* epochs from one averaging of the state to the next */
   hv_epoch_plan batch;
   hv_epoch_plan ends[2][2]; /* of an epoch's end, after its last batch: alone or not, with an average of the state or not */

@@ -38,6 +38,7 @@ struct hv_step_log {
   kept *oldest, **newest; /* newest: where the next one goes */
   size_t n_kept;
   uint64_t kept_bytes;
+  uint64_t added_us; /* when the latest average was added, kept or not; 0: none was */
 
   uint64_t first, until, ahead;
   fetched *there[HV_STEP_LOG_ENTRIES]; /* of `first` and the epochs after it */
@@ -88,6 +89,10 @@ hv_status hv_step_log_facts_read(hv_span bytes, hv_step_log_facts *out) {
   for (size_t i = 0; i < out->n_stamps; i++)
     out->stamps[i] = hv_le_get(at + HEAD + 8 * i, 8);
   return HV_OK;
+}
+
+static uint64_t log_now(const hv_step_log *log) {
+  return log->env->now_us(log->env);
 }
 
 /* ---- to keep ---- */
@@ -152,7 +157,11 @@ static uint64_t latest_kept(const hv_step_log *log) {
 }
 
 hv_status hv_step_log_add(hv_step_log *log, const hv_step_log_facts *facts, hv_payload *chunks) {
+  uint64_t before_us = log->added_us, now_us = log_now(log);
+  log->added_us = now_us;
   hv_status status = log->is_stopping                                                        ? HV_CLOSED
+                     : !chunks                                                               ? HV_NOT_FOUND
+                     : before_us && now_us < before_us + HV_STEP_LOG_SHORT_US                ? HV_STATE
                      : facts->n_stamps < 1 || facts->n_stamps > HV_STEP_LOG_STAMPS           ? HV_INVALID
                      : chunks->n_parts == 0                                                  ? HV_INVALID
                      : chunks->size > log->memory || chunks->n_parts > HV_MANIFEST_PARTS_MAX ? HV_TOO_LARGE
@@ -194,10 +203,6 @@ size_t hv_step_log_offered(const hv_step_log *log, uint64_t *first, uint64_t *by
 }
 
 /* ---- to repeat ---- */
-
-static uint64_t log_now(const hv_step_log *log) {
-  return log->env->now_us(log->env);
-}
 
 static void tell(hv_timer *timer, const hv_event *event) {
   hv_step_log *log = timer->owner;

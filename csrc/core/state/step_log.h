@@ -20,7 +20,8 @@
 #define HV_STEP_LOG_LOOK_US 5000000ull   /* ENTRY: for an offer of it */
 #define HV_STEP_LOG_STALL_US 30000000ull /* ENTRY: from one byte of it to the next */
 #define HV_STEP_LOG_AGAIN_US 500000ull
-#define HV_STEP_LOG_DECLARE_MS 120000 /* between announcements of an entry */
+#define HV_STEP_LOG_SHORT_US 500000ull /* of an epoch whose average is not kept: to announce it takes about as long */
+#define HV_STEP_LOG_DECLARE_MS 120000  /* between announcements of an entry */
 
 typedef struct hv_step_log hv_step_log;
 
@@ -49,11 +50,11 @@ void hv_step_log_free(hv_step_log *log);
 
 /* ---- to keep ---- */
 
-/* The average that ended an epoch. chunks: one span for each chunk of the round, in the order of the values; the log keeps a
- * reference. An entry whose epoch does not follow the latest one begins a new log. The caller adds none of an epoch that lasted
- * less than HV_STEP_LOG_AGAIN_US, and none that it repeated. HV_TOO_LARGE: it is over `memory`, or has more chunks than a state has
- * parts; HV_INVALID: it has no chunk, or too many stamps; HV_NOMEM; HV_CLOSED. Without HV_OK the log has no entry, because the next
- * one would follow a gap. */
+/* The average that ended an epoch, as this epoch ends; the caller adds none that it repeated. chunks: one span for each chunk of
+ * the round, in the order of the values; the log keeps a reference. An entry whose epoch does not follow the latest one begins a
+ * new log. HV_NOT_FOUND: chunks is NULL, because the average cannot be had; HV_STATE: it comes HV_STEP_LOG_SHORT_US after the one
+ * before, or sooner; HV_TOO_LARGE: it is over `memory`, or has more chunks than a state has parts; HV_INVALID: it has no chunk, or
+ * too many stamps; HV_NOMEM; HV_CLOSED. Without HV_OK the log has no entry, because the next one would follow a gap. */
 hv_status hv_step_log_add(hv_step_log *log, const hv_step_log_facts *facts, hv_payload *chunks);
 /* The replica is another one now, or was changed by more than these averages: all entries are withdrawn. */
 void hv_step_log_end(hv_step_log *log);

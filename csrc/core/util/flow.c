@@ -27,7 +27,7 @@ void hv_flow_learn(hv_flow_past *past, uint64_t rate) {
 }
 
 uint64_t hv_flow_each(uint64_t speed, uint64_t total, uint64_t least, uint64_t most, size_t connections) {
-  if (speed == 0 || speed > HV_FLOW_MOST || connections == 0 || least < most - most / 4)
+  if (speed == 0 || speed > HV_FLOW_MOST || connections < 2 || least < most - most / 4)
     return 0;
   if ((double)total * 1e6 / (double)speed < HV_FLOW_LEAST_US)
     return 0;

@@ -38,8 +38,8 @@ typedef struct hv_flow_past {
 /* Updates the past after a round that was paced by past->speed and reached `rate` (0: not known). */
 void hv_flow_learn(hv_flow_past *past, uint64_t rate);
 
-/* The rate of each connection of a member in bytes per second, or 0: not limited. Together the connections carry `total` bytes.
- * `least` and `most` are the bytes of the round's smallest and largest span. */
+/* The rate of each connection of a member in bytes per second, or 0: not limited, as one that has nothing to share with. Together
+ * the connections carry `total` bytes. `least` and `most` are the bytes of the round's smallest and largest span. */
 uint64_t hv_flow_each(uint64_t speed, uint64_t total, uint64_t least, uint64_t most, size_t connections);
 
 #endif

@@ -48,12 +48,12 @@ static void start_open(hv_hive_op *o, hv_node *node) {
   hv_error err = {0};
   hv_epoch_node parts = {hv_node_env(node), hv_node_progress(node), hv_node_state(node), hv_node_givers(node),
                          hv_node_takers(node)};
+  hv_epoch_options theirs = {.use_local_updates = !c->gradients || c->has_anchor,
+                             .outer = c->gradients && c->has_anchor,
+                             .delay_grad_averaging = c->is_late && c->gradients && !c->has_anchor,
+                             .average_state_every = c->average_state_every};
   hv_epoch_driver_config config = {
-      .epoch = {.options = {.use_local_updates = !c->gradients || c->has_anchor,
-                            .outer = c->gradients && c->has_anchor,
-                            .delay_grad_averaging = c->is_late && c->gradients && !c->has_anchor,
-                            .auxiliary = 1,
-                            .average_state_every = c->average_state_every},
+      .epoch = {.options = hv_epoch_options_of_follower(&theirs),
                 .target = c->target_batch_size,
                 .matchmaking_us = c->matchmaking_ms * 1000,
                 .averaging_us = c->averaging_ms * 1000,

@@ -105,12 +105,11 @@ static void start_add(hv_hive_op *o, hv_node *node) {
   request *r = asked(o);
   hv_payload *chunks = hv_hive_averager_take_kept(r->averager);
   (void)node;
-  hv_status status = chunks ? hv_step_log_add(o->u.log.log->log, &r->facts, chunks) : HV_NOT_FOUND;
-  if (!chunks)
-    hv_step_log_end(o->u.log.log->log);
+  hv_status status = hv_step_log_add(o->u.log.log->log, &r->facts, chunks);
   hv_payload_release(chunks);
   hv_hive_end_op(o, status,
                  status == HV_NOT_FOUND   ? "cannot keep the average: its round did not keep all of it"
+                 : status == HV_STATE     ? "cannot keep the average: its epoch lasted less than half a second"
                  : status == HV_TOO_LARGE ? "cannot keep the average: it has more bytes than the log's memory; raise log_memory"
                                           : hv_status_text(status));
 }

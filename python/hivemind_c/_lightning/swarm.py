@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from hivemind_c._lightning import namespaces
 from hivemind_c.optim.epoch_record import EpochRecord, OnEpoch
+from hivemind_c.optim.load_progress import Repeating
 from hivemind_c.optim.speed import Speed
 
 # for type checkers both base classes at once, so that the Trainer of either Lightning accepts the callback
@@ -57,7 +58,7 @@ def gathered(samples: int, target: int) -> str:
 
 
 def _loading(trainer: Any) -> Any:
-    """The download of the state that is under way. None: there is none."""
+    """The download of the state that is under way, or the steps that are repeated. None: neither is."""
     optimizer = getattr(trainer.strategy, "optimizer", None)
     return None if optimizer is None else optimizer.ledger.load_progress.now
 
@@ -71,6 +72,7 @@ class SwarmProgressBar(namespaces.EitherLightning, Base):
     - peers: peers of the run, with this one
     - eta: seconds to the next step
     - loads: how far the download of the swarm's state is, while there is one
+    - repeats: the swarm epoch whose step this peer makes again, while it catches up by averages that others keep
 
     Args:
         refresh_rate: Batches between two updates of the bar. 0: no bar.
@@ -124,5 +126,5 @@ class SwarmProgressBar(namespaces.EitherLightning, Base):
             if getattr(trainer.strategy, "is_alone", False):
                 items["alone"] = "waits for another trainer"
             if (loading := _loading(trainer)) is not None:
-                items["loads"] = str(loading)
+                items["repeats" if isinstance(loading, Repeating) else "loads"] = str(loading)
         return items

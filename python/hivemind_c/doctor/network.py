@@ -75,7 +75,9 @@ def unreadable(source: str, address: str) -> Optional[Finding]:
 def check_identity(settings: Settings) -> Iterator[Finding]:
     path = settings.identity_path
     if path is None:
-        yield Finding("identity", NOTE, "this peer gets a new key each time that it starts, and so another address: give identity_path to keep one")
+        if not settings.client_mode:  # nobody dials it, so it has no address to keep
+            now = "this peer gets a new key each time that it starts, and so another address"
+            yield Finding("identity", NOTE, f"{now}: give identity_path to keep one")
         return
     if not os.path.exists(path):
         folder = os.path.dirname(os.path.abspath(path))

@@ -72,6 +72,17 @@ class AnchoredParameters(Parameters):
         return False
 
     @torch.no_grad()
+    def keep_all_progress(self) -> None:
+        """Remembers all of this peer's progress, before the anchor changes by others' work."""
+        pairs = zip(self.model, self.main)
+        self._progress = [(p, p.detach().to(main.device) - main.detach()) for p, main in pairs]
+
+    def drop_progress(self) -> None:
+        """Makes the model the anchor."""
+        self._progress = []
+        self.push()
+
+    @torch.no_grad()
     def keep_progress(self, parameters: Sequence[torch.Tensor], missed: Sequence[Range]) -> None:
         """Remembers this peer's progress where an average lacks it, before the anchor steps.
 
@@ -96,12 +107,12 @@ class AnchoredParameters(Parameters):
         """Makes the model the anchor, and adds the progress that was kept.
 
         Args:
-            force: Without that progress.
+            force: Not used: nobody else may write the model.
         """
         progress, self._progress = self._progress, []
         self._aside = []
         copy_all([p.detach() for p in self.model], [main.detach() for main in self.main])
-        for p, kept in () if force else progress:
+        for p, kept in progress:
             p.add_(kept.to(p.device))
         return True
 

@@ -81,11 +81,16 @@ class AnchoredStateAverager(TrainingStateAverager):
         """
         self.parameters.keep_progress(parameters, missed)
 
+    def keep_all_progress(self) -> None:
+        """Remembers what this peer's batches changed, of parameters and buffers, before a step of others."""
+        self.parameters.keep_all_progress()
+        self.buffers.take_last()
+
     @torch.no_grad()
     def drop_progress(self) -> None:
         """The model becomes the anchor, and statistics of the inner optimizer that are not finite begin anew."""
         with self.state_lock:
-            self.parameters.push(force=True)
+            self.parameters.drop_progress()
             for p, state in list(self.inner.state.items()):
                 tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
                 if not all_finite([tensor for tensor in tensors if tensor.is_floating_point()]):
@@ -123,7 +128,7 @@ class AnchoredStateAverager(TrainingStateAverager):
     def keep_anchor(self) -> None:
         """The model becomes the anchor, with the buffers that belong to it: the latest local steps are lost."""
         with self.state_lock:
-            self.parameters.push(force=True)
+            self.parameters.drop_progress()
             self.buffers.show_last()
 
     # ---- states and checkpoints ----
@@ -137,7 +142,7 @@ class AnchoredStateAverager(TrainingStateAverager):
 
     @torch.no_grad()
     def set_current_state(self, metadata: Dict[str, Any], tensors: Sequence[torch.Tensor]) -> None:
-        """Replaces the anchor by one from a peer. The model becomes the anchor; the inner optimizer's state stays.
+        """Replaces the anchor by one from a peer. The model stays as far ahead; so does the inner optimizer's state.
 
         Raises ValueError, and changes nothing, if it is not a state of this training.
 

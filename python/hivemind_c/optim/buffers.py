@@ -93,6 +93,13 @@ class Buffers:
         self._is_shared &= not alone
         self._is_taken = True
 
+    @torch.no_grad()
+    def take_last(self) -> None:
+        """Takes the last average in place of the module's: the next one lacks what the module changed since."""
+        self._here = [tensor is not None for tensor in self._live()]
+        copy_all(self._taken, self._last)
+        self._is_taken = True
+
     def give_back(self, samples: int) -> None:
         """Forgets what was taken at the end of a swarm epoch that has not ended: its samples are counted again then.
 

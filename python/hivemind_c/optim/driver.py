@@ -20,6 +20,7 @@ from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
+from hivemind_c.optim.loads import Loads
 from hivemind_c.optim.notices import Notices
 from hivemind_c.optim.order import GRADIENTS, STATE, Order
 from hivemind_c.optim.reporter import Reporter
@@ -66,7 +67,7 @@ class Driver:
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
-        self._load_timeout: Optional[float] = optimizer.load_state_timeout
+        self._loads = Loads(optimizer, self.machine, self.hands, self._pass_time)
         self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
@@ -79,8 +80,7 @@ class Driver:
             "OFFER": self._offer,
             "GIVE": self._give,
             "WITHDRAW": self._withdraw,
-            "LOOK": self._look,
-            "LOAD": self._load,
+            **self._loads.orders,
             **log.orders(self.machine),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
@@ -161,12 +161,12 @@ class Driver:
         before = self.hands.adopted
         self.hands.settle_local_step()
         self.background.settle()
-        self._load_timeout = timeout
+        self._loads.timeout = timeout
         try:
             self.machine.asked(least)
             self._drive()
         finally:
-            self._load_timeout = self._optimizer.load_state_timeout
+            self._loads.timeout = self._optimizer.load_state_timeout
         return self.hands.adopted > before
 
     # ---- in place of a number of its own (TrainingStateAverager.local_epoch) ----
@@ -289,6 +289,9 @@ class Driver:
     def _while_waiting(self) -> None:
         """The training thread waits for a round: joiners may need a copy of the state meanwhile."""
         self._hear_hubs()
+        self._pass_time()
+
+    def _pass_time(self) -> None:
         self.machine.time()
         while self.machine.has_now:
             self._carry_out(Order(*self.machine.next(NOW)), NOW)
@@ -420,32 +423,6 @@ class Driver:
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)
         self._state.withdraw_state()
-
-    def _look(self, order: Order, lane: int) -> None:
-        found: Optional[int] = None
-        try:
-            found = self._state.look_for_state(order.wait, epoch_least=order.epoch)
-        except HivemindError as error:
-            logger.debug("found no state of swarm epoch %d or later: %s", order.epoch, error)
-        finally:
-            self.machine.looked(found)
-
-    def _load(self, order: Order, lane: int) -> None:
-        loaded: Any = None
-        optimizer = self._optimizer
-        optimizer.record("load", **optimizer.seen(self.machine), least=order.epoch)
-        self.background.settle()
-        begun = (clock := optimizer.ledger.clock).now()
-        try:
-            with clock.enter("loading"):
-                loaded = self._state.fetch_state(self._load_timeout, order.epoch)
-        finally:
-            self.hands.loaded, self.hands.load_s = loaded, clock.now() - begun
-            optimizer.ledger.load_progress.end()
-            if loaded is None:
-                self.machine.loaded(None)
-            else:
-                self.machine.loaded(loaded[0]["epoch"], loaded[0].get("lineage"))
 
     # ---- its end ----
 

@@ -65,7 +65,6 @@ class EpochLedger:
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
         self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
         self.load_progress = LoadProgress(self.clock.now)
-        optimizer.state_averager.watch_load = self.load_progress.look
         target = optimizer.target_batch_size
         self._target = TargetCheck(target)
         parameters = sum(p.numel() for p in optimizer.state_averager.parameters.main)

@@ -167,6 +167,8 @@ class Hands:
             norm = None
             if not optimizer.schedule.outer:
                 norm = optimizer.clip_gradients()
+            elif end.is_repeated:
+                self._state.keep_all_progress()
             else:
                 if not end.is_repeated:
                     end.notes.difference = self._gradients.compared()

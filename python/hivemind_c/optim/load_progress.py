@@ -1,11 +1,11 @@
-"""LoadProgress: how far the download of the swarm's state is, for the log, the progress bar and the monitor."""
+"""LoadProgress: how far a peer that was absent is, for the log, the progress bar and the monitor."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import deque
-from typing import Callable, Deque, NamedTuple, Optional, Tuple
+from typing import Callable, Deque, NamedTuple, Optional, Tuple, Union
 
 logger = logging.getLogger("hivemind_c.optim")
 LEFT_MAX = 1e9  #: seconds left that are told
@@ -13,7 +13,7 @@ LINE_S, RECENT_S = 10.0, 20.0  #: between two lines of the log; over which a rat
 
 
 class Loading(NamedTuple):
-    """A download at one moment."""
+    """A download of the state at one moment."""
 
     part: float  #: that is here, from 0 to 1
     rate: float  #: bytes per second, lately
@@ -24,8 +24,19 @@ class Loading(NamedTuple):
         return f"{self.part:.0%} at {8e-6 * self.rate:.3g} Mbit/s, {left}"
 
 
+class Repeating(NamedTuple):
+    """A peer that makes the steps of others again (docs/design/log.md), at one moment."""
+
+    epoch: int  #: swarm epoch whose step is next
+    swarm: int  #: that of the swarm
+    part: float  #: of the average for that step, from 0 to 1
+
+    def __str__(self) -> str:
+        return f"swarm epoch {self.epoch} of {self.swarm}, {self.part:.0%} of its average"
+
+
 class LoadProgress:
-    """Follows one download after the other. Only the training thread calls it; any thread may read `now`.
+    """Follows downloads of states, and steps that are repeated. Only the training thread calls it; any may read `now`.
 
     Args:
         clock: A function that returns seconds.
@@ -35,7 +46,8 @@ class LoadProgress:
         self._clock = clock
         self._seen: Deque[Tuple[float, int]] = deque()  # when, and bytes that were here
         self._epoch, self._line_at, self._size = 0, -math.inf, 0
-        self.now: Optional[Loading] = None  #: the download under way. None: there is none, or its size is not known
+        #: what is under way. None: nothing, or the size of the state is not known
+        self.now: Union[None, Loading, Repeating] = None
         self.show: Callable[[], None] = lambda: None  #: called after each look
 
     @property
@@ -46,7 +58,7 @@ class LoadProgress:
     def said(self) -> Tuple[float, ...]:
         """Returns the download under way as a peer's news have it: part, rate and seconds left. None: ()."""
         now = self.now
-        return () if now is None else (now.part, now.rate, min(now.left_s, LEFT_MAX))
+        return (now.part, now.rate, min(now.left_s, LEFT_MAX)) if isinstance(now, Loading) else ()
 
     def look(self, epoch: int, came: int, size: int, donors: int) -> None:
         """Takes the figures of the download under way.
@@ -76,8 +88,22 @@ class LoadProgress:
             )
         self.show()
 
+    def repeat(self, epoch: int, swarm: int, come: int, size: int) -> None:
+        """Takes the figures of a step that is to be made again.
+
+        Args:
+            epoch: Swarm epoch of the step.
+            swarm: That of the swarm.
+            come: Bytes of its average that are here.
+            size: All bytes of it. 0: not known.
+        """
+        self.now = Repeating(epoch, swarm, come / size if size else 0.0)
+        self.show()
+
     def end(self) -> None:
-        """The download is over."""
+        """The download is over, or all steps are made."""
+        if self.now is None:
+            return
         self._seen.clear()
         self.now, self._line_at = None, -math.inf
         self.show()

@@ -195,6 +195,7 @@ class Notices:
     # ---- aside, and back ----
 
     def _enters(self, order: Order, lane: int) -> None:
+        self._optimizer.ledger.load_progress.end()
         self._optimizer.record("enter", **self._optimizer.seen(self._machine))
 
     def _aside(self, order: Order, lane: int) -> None:

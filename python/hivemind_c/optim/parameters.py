@@ -268,6 +268,9 @@ class Parameters:
         self._versions = self._seen()
         return True
 
+    def keep_all_progress(self) -> None:
+        """Another state comes: nothing of the model stays."""
+
     def settle(self) -> None:
         """Waits until copies into the model are over: before main changes again."""
         while self._copying:

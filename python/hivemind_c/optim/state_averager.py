@@ -486,6 +486,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             restore(self.optimizer, metadata.get("optimizer"), middle, self._whole)
             restore_scheduler(self.scheduler, metadata.get("scheduler"))
             self.parameters.settle()
+            self.parameters.keep_all_progress()
             copy_all((*main, *extra), (*tensors[:n], *last))
             self.buffers.replace(buffers)
             self.local_epoch, self.loaded = epoch, False

@@ -77,5 +77,8 @@ class _StateParts(EpochCounter, DecentralizedAverager):
             missed: The values whose average lacks this peer's, counted through all of these parameters.
         """
 
+    def keep_all_progress(self) -> None:
+        """The same, before a step of others."""
+
     def drop_progress(self) -> None:
         """Nothing here is ahead of the state, so nothing is dropped."""

@@ -6,6 +6,7 @@ docs/design/log.md has the rules.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import Any, Callable, Dict, Optional, Sequence
 
@@ -16,9 +17,10 @@ from hivemind_c.optim.order import Order
 from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
-SHORTEST_S = 0.5  #: of a swarm epoch whose average is kept: to announce it takes about as long
 STATE_VALUES = 3  #: for each parameter in the state, with the statistics of AdamW
+ANCHOR_VALUES = 2  #: the same, of an anchor with momentum
 VALUE_BYTES = 4  #: of a parameter, in the default of log_memory
+SHOW_S = 1.0  #: between two looks at an average that comes
 
 
 class StepLog:
@@ -40,10 +42,10 @@ class StepLog:
         #: of an average, and of the state, for the machine; none: this peer repeats no steps
         self.sizes: Dict[str, int] = {}
         self._wanted: Optional[int] = None  # the swarm epoch whose average the machine waits for
-        self._clock = optimizer.ledger.clock
-        self._added: Optional[float] = None  # when the latest average was there, by that clock
+        self._until, self._shown = 0, -math.inf  # the swarm's; when the progress was shown
+        self._ledger = optimizer.ledger
         averager = self._averager
-        if averager is None or optimizer.auxiliary or optimizer.schedule.outer or not averager.averages_once:
+        if averager is None or optimizer.auxiliary or not averager.averages_once:
             return
         size, model = averager.core.kept_size(), VALUE_BYTES * sum(one.numel() for one in averager.averaged_grads)
         if memory is None:
@@ -57,7 +59,8 @@ class StepLog:
             )
         self.core = _hivemind_c.StepLog(optimizer.dht.core, f"{optimizer.run_id}_state_averager", memory)
         averager.keeps_averages = memory >= size
-        self.sizes = dict(entry_bytes=size, state_bytes=STATE_VALUES * model)
+        values = ANCHOR_VALUES if optimizer.schedule.outer else STATE_VALUES
+        self.sizes = dict(entry_bytes=size, state_bytes=values * model)
 
     def add(self, epoch: int, stamps: Sequence[int]) -> None:
         """The replica, which has not moved yet, is about to step with the average of the latest round.
@@ -69,13 +72,10 @@ class StepLog:
         if self.core is None or not self._averager.keeps_averages:
             return
         with self._lock:
-            now, before = self._clock.now(), self._lineage.mark
-            is_short = self._added is not None and now - self._added < SHORTEST_S
-            self._added, self._is_stepping = now, True
-            if self._mark and self._mark != before:
+            before, self._is_stepping = self._lineage.mark, True
+            if not before or (self._mark and self._mark != before):
                 self._end()
-            if is_short or not before:
-                self._end()
+            if not before:
                 return
             try:
                 self.core.add(self._averager.core, epoch, before, stamps)
@@ -109,7 +109,8 @@ class StepLog:
 
     def _want(self, order: Order, lane: int) -> None:
         """Wants the averages from order.epoch to order.number, at most order.samples bytes of them."""
-        self._wanted = order.epoch if order.number > order.epoch else None
+        self._wanted, self._until = (order.epoch, order.number) if order.number > order.epoch else (None, 0)
+        self._shown = -math.inf
         if self.core is not None:
             self.core.want(order.epoch, order.number, order.samples)
 
@@ -122,6 +123,9 @@ class StepLog:
         """The training thread waits for an average: tells the machine if it is there, or lost."""
         if self.core is None or self._wanted is None:
             return
+        if (now := self._ledger.clock.now()) - self._shown >= SHOW_S:
+            self._shown = now
+            self._ledger.load_progress.repeat(self._wanted, self._until, *self.core.progress())
         standing, before, stamps = self.core.look(self._wanted)
         if standing in ("THERE", "LOST"):
             machine.entry(self._wanted, before, stamps or ())

@@ -4,7 +4,8 @@ import copy
 import functools
 import itertools
 import math
-import re
+import threading
+import time
 
 import _hivemind_c
 import numpy as np
@@ -218,28 +219,6 @@ def test_lone_peer_steps_with_its_own_difference(swarm):
     assert_all_counted([peer])
 
 
-def test_record_compares_the_own_difference_with_the_average(swarm):
-    """The mean of what peers share with the average is the average itself."""
-    peers = swarm(2)
-    records = records_of(peers)
-    meet(peers)
-    together(*(lambda peer=peer: peer.train(3) for peer in peers))
-    for first, second in zip(*records):
-        weights = [min(one.samples, 4 * SIZE) for one in (first, second)]  # the target is the most
-        shared = [one.difference_norm * one.difference_cosine for one in (first, second)]
-        assert np.average(shared, weights=weights) == pytest.approx(first.gradient_norm, rel=1e-4)
-        assert 0 < first.difference_cosine < 1 and first.carried_samples == first.repeated_steps == 0
-        assert re.search(r"own difference [\d.]+, cosine 0\.\d\d", str(first))
-
-
-def test_record_of_a_lone_peer_has_its_own_difference(swarm):
-    (peer,) = swarm(1)
-    peer.train(2)
-    record = peer.optimizer.last_epoch
-    assert record.difference_norm == pytest.approx(record.gradient_norm)
-    assert record.difference_cosine == pytest.approx(1)
-
-
 @pytest.mark.parametrize("n", [2, 3])
 def test_peers_have_equal_anchors_after_each_epoch(swarm, n):
     peers = swarm(n)
@@ -442,9 +421,9 @@ def test_checkpoint_between_outer_steps_resumes_to_the_bit(swarm, dhts, order):
 # ---- buffers ----
 
 
-def normed(seed=0):
+def normed(seed=0, width=8):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
+    return nn.Sequential(nn.Linear(FEATURES, width), nn.BatchNorm1d(width), nn.Tanh(), nn.Linear(width, 3))
 
 
 @pytest.fixture
@@ -452,10 +431,10 @@ def normed_swarm(dhts):
     """As swarm, of models with a batch norm, whose running statistics are averaged."""
     made = []
 
-    def start(n, first=0, **more):
+    def start(n, first=0, width=8, **more):
         more = options(n, **more)
         for i in range(first, first + n):
-            model = normed(i if first else 0)
+            model = normed(i if first else 0, width)
             made.append(LocalPeer(i, dhts[i], model, optimizer=adamw(model.parameters()), buffers=model, **more))
         return made[-n:]
 
@@ -599,6 +578,78 @@ def test_memory_of_local_steps_is_said(swarm, caplog):
 def test_local_steps_refuse_another_outer_optimizer(swarm):
     with pytest.raises(ValueError, match="local_steps cannot be combined with outer_optimizer"):
         swarm(1, local_steps=True)
+
+
+# ---- outer steps that others have made ----
+
+PAUSE = 0.7  #: seconds of a batch; epochs of less than 1 s have no log
+#: five averages are fewer bytes than a state
+LATE = dict(log_memory=1 << 20, matchmaking_time=3.0, grad_compression=hivemind.Linear8BitQuantization())
+
+
+def trains_until(peers, condition):
+    """Peers train, each in its thread, until the condition is true after a batch of the first one."""
+    over = threading.Event()
+
+    def trains(peer):
+        while not over.is_set():
+            peer.batch()
+            if peer is peers[0] and condition():
+                over.set()
+            time.sleep(PAUSE)
+
+    together(*(functools.partial(trains, peer) for peer in peers))
+
+
+def model_of(peer):
+    """What a validation sees: the anchor and the buffers of the last average."""
+    with peer.optimizer.use_anchor():
+        return torch.cat([flat(peer.model), statistics_of(peer)])
+
+
+def test_peer_three_rounds_late_repeats_them_and_loses_nothing(normed_swarm):
+    """It makes no batch for three swarm epochs, after one that no average has."""
+    peers = normed_swarm(3, width=32, **LATE)
+    meet(peers)
+    together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in peers))
+    *others, late = peers
+    late.batch()
+    goal = late.optimizer.local_epoch + 3
+    trains_until(others, lambda: others[0].optimizer.local_epoch >= goal)
+    machine, hands = late.optimizer.driver.machine, late.optimizer.driver.hands
+    trains_until(peers, lambda: max(others[0].after) > goal and max(late.after, default=0) > goal)
+    assert hands.repeated >= 3 and hands.adopted == 0 and machine.moves_wrong == 0
+    places = late.optimizer.ledger.samples.figures()
+    assert places["lost"] == 0, places
+    common = set(late.after) & set(others[0].after)
+    assert max(common) >= goal
+    for epoch in common:
+        assert torch.equal(late.after[epoch], others[0].after[epoch]), epoch
+    assert torch.isfinite(flat(late.model)).all()
+    if len({peer.optimizer.local_epoch for peer in peers}) == 1:
+        assert torch.equal(model_of(late), model_of(others[0]))
+
+
+def test_joiner_repeats_the_outer_steps_since_its_load(swarm):
+    """Epochs pass while the state comes."""
+    two = swarm(2, **LATE)
+    meet(two)
+    together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in two))
+    (joiner,) = swarm(1, first=2, seed=5, run_id=two[0].optimizer.run_id, **{**LATE, "target_batch_size": 4 * SIZE})
+    state = joiner.optimizer.state_averager
+    fetch = state.fetch_state
+
+    def fetch_slowly(timeout, epoch_least):
+        loaded = fetch(timeout, epoch_least)
+        time.sleep(6 * PAUSE)
+        return loaded
+
+    state.fetch_state = fetch_slowly
+    machine, hands = joiner.optimizer.driver.machine, joiner.optimizer.driver.hands
+    trains_until([joiner, *two], lambda: hands.repeated >= 1 and machine.has_met)
+    common = set(joiner.after) & set(two[0].after)
+    assert common
+    assert torch.equal(joiner.after[max(common)], two[0].after[max(common)])
 
 
 # ---- bad values, other optimizers, and what is refused ----

@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from hivemind_c.optim.load_progress import Repeating
 from optim_support import Peer, flat, meet, network, settle, together
 from support import eventually
 
@@ -22,7 +23,8 @@ def peers(dhts):
     def make(n, seed, **options):
         first = len(made)
         for i in range(first, first + n):
-            made.append(Peer(i, dhts[i], network(seed=seed), run_id=run, log_memory=1 << 20, **options))
+            options.setdefault("log_memory", 1 << 20)
+            made.append(Peer(i, dhts[i], network(seed=seed), run_id=run, **options))
         return made[first:]
 
     yield make
@@ -75,10 +77,13 @@ def test_joiner_with_an_old_state_repeats_the_steps_since(peers, caplog, options
         return loaded
 
     state.fetch_state = fetch_slowly
+    shown, progress = [], joiner.optimizer.ledger.load_progress
+    progress.show = lambda: shown.append(progress.now)
     with Training(*two):
         hands = joiner.optimizer.driver.hands
         with Training(joiner):
             assert eventually(lambda: sum(repeated) >= 1 and joiner.optimizer.driver.machine.has_met)
+    assert [now for now in shown if isinstance(now, Repeating) and now.epoch < now.swarm] and progress.now is None
     for peer in (*two, joiner):
         settle(peer.optimizer)
     assert "this peer catches up" in caplog.text and sum(repeated) <= hands.repeated
@@ -86,3 +91,31 @@ def test_joiner_with_an_old_state_repeats_the_steps_since(peers, caplog, options
     assert torch.equal(joiner.after[epoch], two[0].after[epoch])
     assert joiner.optimizer.driver.machine.moves_wrong == 0
     assert flat(joiner.model).isfinite().all()
+
+
+def test_averages_come_beside_a_load_of_several_epochs(peers):
+    """Each keeper has the latest average alone, so after the load the others would be gone."""
+    options = dict(optimizer="adamw", average_state_every=50, log_memory=None)
+    two = peers(2, 0, **options)
+    meet(two)
+    together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in two))
+    (joiner,) = peers(1, 1, **options)
+    state = joiner.optimizer.state_averager
+    fetch = state.fetch_state
+
+    def fetch_slowly(timeout, epoch_least):
+        loaded = fetch(timeout, epoch_least)
+        for second in range(6):
+            state.watch_load(loaded[0]["epoch"], second, 6, 2)
+            time.sleep(1)
+        return loaded
+
+    state.fetch_state = fetch_slowly
+    hands, machine = joiner.optimizer.driver.hands, joiner.optimizer.driver.machine
+    with Training(*two), Training(joiner):
+        assert eventually(lambda: machine.has_met)
+        assert hands.adopted == 1 and hands.repeated >= 2
+    for peer in (*two, joiner):
+        settle(peer.optimizer)
+    epoch = min(max(peer.after) for peer in (*two, joiner))
+    assert torch.equal(joiner.after[epoch], two[0].after[epoch])

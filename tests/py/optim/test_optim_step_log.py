@@ -10,12 +10,12 @@ import torch
 
 import hivemind_c as hivemind
 from hivemind_c.optim.grad_averager import GradientAverager
-from hivemind_c.optim.step_log import SHORTEST_S
 from optim_support import Peer, flat, meet, network, settle, together
 from support import PATIENCE, eventually
 
 RUNS = itertools.count()
 MARK = b"0123456789abcdef"
+SHORTEST_S = 0.5  #: of a swarm epoch whose average is kept (core/state/step_log.h)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pathlib
 import re
 
 import pytest
+from numbers_said import SAID
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = sorted(page for page in (ROOT / "docs/design").glob("*.md") if "\n## Constants\n" in page.read_text())
@@ -126,111 +127,25 @@ def test_pages_of_the_protocol_have_tables_of_constants():
     assert {"matchmaking", "state", "progress", "gpu"} <= {page.stem for page in PAGES}
 
 
-#: {page: [words around a number that is a constant, with {} for it and its unit if that is none of the name's; its file
-#: and name. `election.py:lease=` is the default of an argument in that file, `doctor.py:--timeout` that of an option.]}
-SAID = {
-    "explanation/coming-and-going.md": [
-        ("at most once they wait {} s", "roster.h:HV_ROSTER_COMES_MS"),
-        (
-            "its stream closes | its stream closes | its stream closes | {} s of silence",
-            "match_inner.h:MATCH_SILENCE_MS",
-        ),
-        ("everybody with that key | at once | at once (Depart, key) | at once | {} s |", "roster.c:DECLARED_MS"),
-        ("(Depart, run) | at once | {} s, a record 30 s |", "zones.c:STALE_US"),
-        ("has the feature bit, up to {}.", "presence.h:HV_PRESENCE_HUBS"),
-        ("If it had lasted for less than {} s", "presence.c:STEADY_US"),
-        ("waits between {} s and 30 s first", "pauses.c:FIRST_PAUSE_MS"),
-        ("waits between 0.5 s and {} s first", "pauses.c:LONGEST_PAUSE_MS"),
-        ("It keeps {} streams", "presence.h:HV_PRESENCE_GUESTS"),
-        ("of which untrusted peers have {}, and", "presence.h:HV_PRESENCE_STRANGERS"),
-        ("those of one public network {}.", "presence.h:HV_PRESENCE_NEIGHBOURS"),
-        ("If a stream ends, the node waits for {} s.", "presence.h:HV_PRESENCE_PATIENCE_US"),
-        ("A report names at most {} peers", "msg.h:HV_ENDED_MAX"),
-        ("and the next one follows after {} s", "presence.h:HV_PRESENCE_REPORT_US"),
-        ("and wait for the peer for {} s at the beginning", "epoch.h:HV_EPOCH_CHASE_US"),
-    ],
-    "explanation/security-model.md": [("counts** in the swarm's progress for {} seconds", "zones.c:STALE_US")],
-    "howto/checkpoints.md": [("another peer is elected within {} seconds", "election.py:lease=")],
-    "howto/choose-settings.md": [
-        ("in that epoch, and {} s in the next one", "roster.c:CATCH_UP_MS"),
-        ("would take more than {an hour}, a warning", "forecast.py:TOO_LONG_S"),
-        ("a target that takes about {five minutes}.", "forecast.py:SENSIBLE_S"),
-        ("`HivemindStrategy` has {} s and a", "strategy.py:averaging_timeout="),
-        ("has 30 s and a `matchmaking_time` of {} s", "strategy.py:matchmaking_time="),
-        ("`Optimizer` has {} s and 15 s by default.", "optimizer.py:averaging_timeout="),
-        ("`Optimizer` has 60 s and {} s by default.", "optimizer.py:matchmaking_time="),
-        ("`load_state_timeout` ({} s) is the longest time", "optimizer.py:load_state_timeout="),
-    ],
-    "howto/migrate-from-hivemind.md": [
-        ("The same, up to {} bytes, but None", "msg.h:HV_RECORD_KEY_MAX"),
-        ("{} bytes for a record when packed", "msg.h:HV_RECORD_VALUE_MAX"),
-        ("HivemindStrategy's `averaging_timeout` is {} s", "strategy.py:averaging_timeout="),
-        ("The same, but at least {} s.", "builder.py:LEAST_STALL"),
-    ],
-    "howto/monitor.md": [
-        ("In large swarms, {} peers a second publish theirs.", "news.py:PEERS_A_SECOND"),
-        ("news is no longer valid: {} s, or three times", "reporter.py:LIVES_S"),
-        ("and it is tried again after {} s", "checkpoints.py:RETRY_S"),
-    ],
-    "howto/open-a-port.md": [('host_maddrs="/ip4/0.0.0.0/tcp/{}"`, and open', "hub.py:PORT")],
-    "howto/private-swarm.md": [
-        ("is refused after {an hour} of grace", "admission.h:HV_ADMISSION_GRACE_S"),
-        ("the name `hub`, and is one for all starts within {seven days}", "_issued.py:days="),
-    ],
-    "howto/questions.md": [("`averaging_timeout` of {} s holds both", "strategy.py:averaging_timeout=")],
-    "howto/run-a-hub.md": [("Port {} must be open for TCP", "hub.py:PORT")],
-    "howto/troubleshoot.md": [
-        ("could dial back to /ip4/198.51.100.4/tcp/40123 within {} s", "doctor.py:--timeout"),
-        ("does not answer within {} s", "doctor.py:--timeout"),
-        ("each of {128 MiB} at most", "_record.py:MOST"),
-        ("`.venv` takes {} MB, more with", "setup.sh:VENV_MB"),
-        ("a download takes {} MB in", "setup.sh:TEMPORARY_MB"),
-        ("If {three} of its five latest swarm epochs", "epoch_judge.py:LEAST"),
-        ("If three of its {five} latest swarm epochs", "epoch_judge.py:LATEST"),
-        ("is repeated after {half an hour} if it still holds", "epoch_judge.py:AGAIN_S"),
-        ("reduced less than {a quarter} of an equal part", "epoch_judge.py:THIN_PART"),
-        ("The first warning comes after {} s at the earliest.", "epoch_judge.py:LEAST_S"),
-        ("the epochs of the latest {} s are judged together", "epoch_judge.py:LEAST_S"),
-        ("the median of the others' clocks is more than {} s away", "troubles.py:CLOCK_APART_S"),
-        ("averaging took more than {} s and a third", "epoch_judge.py:THIN_S"),
-    ],
-    "reference/averager.md": [("that MessagePack has, up to {1 MiB}", "state.py:METADATA_MAX")],
-    "reference/buffers.md": [("has values over {1e24}", "buffers.py:LARGEST")],
-    "reference/dht.md": [
-        ("one key | {} bytes |", "msg.h:HV_RECORD_KEY_MAX"),
-        ("{} bytes packed, 64 levels", "msg.h:HV_RECORD_VALUE_MAX"),
-        ("65,536 bytes packed, {} levels", "values.py:DEPTH_MAX"),
-        ("the number of peers and records; {} by default", "dht.py:--refresh_period"),
-    ],
-    "reference/epoch-record.md": [("and why: at most {} sentences", "epoch_record.py:WHY_MAX")],
-    "reference/glossary.md": [("the history of a replica in {} bytes", "lineage.h:HV_MARK_SIZE")],
-    "reference/optimizer.md": [
-        ("tries again, and trains on after {} s", "epoch.h:X(WRONG)"),
-        ("the target takes the swarm more than {an hour}", "forecast.py:TOO_LONG_S"),
-        ("| a warning after {a minute}, with a target", "forecast.py:SURE_AFTER_S"),
-        ("with a target that takes some {five minutes}", "forecast.py:SENSIBLE_S"),
-        ("or for the last {half second} of the epoch", "epoch.h:HV_EPOCH_AHEAD_US"),
-    ],
-    "reference/strategy.md": [("the same with a target of {} samples", "registry.py:TARGET")],
-    "tutorial/two-pcs-and-a-rented-gpu.md": [
-        ("`matchmaking_time`, which is {} s here", "strategy.py:matchmaking_time="),
-        ("open TCP port {} for incoming connections", "hub.py:PORT"),
-        ("an admission for {seven days}", "_issued.py:days="),
-        ("| {an hour} later the PCs are refused", "admission.h:HV_ADMISSION_GRACE_S"),
-    ],
+WORDS = {
+    **{"a": 1, "an": 1, "each": 1, "every": 1, "half": 0.5, "third": 3, "quarter": 0.25, "tenth": 0.1},
+    **{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "sixteen": 16},
 }
-
-
-WORDS = {"a": 1, "an": 1, "half": 0.5, "quarter": 0.25, "three": 3, "five": 5, "seven": 7}
-SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "MiB": 1 << 20, "": 1}
+SPANS = {
+    **{"ms": 1e-3, "second": 1, "minute": 60, "hour": 3600, "h": 3600, "day": 86400},
+    **{"KiB": 1 << 10, "MiB": 1 << 20, "GB": 1, "%": 0.01, "": 1},
+}
+PLACE = re.compile(r"\{(ms|us)?\}")
+#: where the places of numbers are
+CODE = "csrc/core", "csrc/net", "csrc/kern", "python/hivemind_c", "scripts", "examples", "tests/conftest.py", "."
 
 
 def spoken(words):
     """The number of `five minutes`, `half an hour`, `128 MiB` or `1,024`: in seconds, bytes, or as it is."""
-    *numbers, last = words.replace(",", "").split()
+    *numbers, last = words.replace(",", "").replace("%", " %").split()
     span = last if last in SPANS else last.removesuffix("s") if last.removesuffix("s") in SPANS else ""
     numbers += [] if span else [last]
-    return math.prod(WORDS[one] if one in WORDS else float(one) for one in numbers) * SPANS[span]
+    return math.prod(WORDS[one.lower()] if one.lower() in WORDS else float(one) for one in numbers) * SPANS[span]
 
 
 def default_of(text, name):
@@ -241,22 +156,37 @@ def default_of(text, name):
     return float(value)
 
 
+def files_of(name):
+    """The files of the tree with this name."""
+    found = []
+    for folder in CODE:
+        root = ROOT / folder
+        found += [root] if root.name == name else root.rglob(name) if folder != "." else root.glob(name)
+    return [path for path in found if "build" not in path.parts]
+
+
+def number_at(file, words):
+    """The number between these words of a file: in seconds, or as it is."""
+    place = PLACE.search(words)
+    before, after = re.escape(words[: place.start()]), re.escape(words[place.end() :])
+    pattern = rf"{before}(\d+(?:\.\d+)?){after}"
+    (value,) = {found for path in files_of(file) for found in re.findall(pattern, path.read_text())}
+    return float(value) * {None: 1, "ms": 1e-3, "us": 1e-6}[place[1]]
+
+
 def value_of(name, code):
-    """The value of what SAID names: in seconds, bytes, or as it is."""
+    """The value at a place of SAID: in seconds, bytes, or as it is."""
+    if "~" in name:
+        return number_at(*name.split("~", 1))
     file, name = name.split(":")
     if name.endswith("=") or name.startswith("-"):
         (path,) = (p for p in (ROOT / "python/hivemind_c").rglob(file) if default_in(p, name))
         return default_of(path.read_text(), name) * (86400 if name == "days=" else 1)
-    if file.endswith(".sh"):
-        return float(re.search(rf"(?m)^{name}=(\d+)", (ROOT / "scripts" / file).read_text())[1])
-    if name.startswith("X("):
-        (path,) = (ROOT / "csrc/core").rglob(file)
-        return float(re.search(rf"X\({name[2:-1]}, (\d+),", path.read_text())[1]) * 1e-6
-    values = [
+    values = {
         code.evaluate(given, path) for path, given in code.places[name].items() if path.rpartition("/")[2] == file
-    ]
+    }
     assert len(values) == 1, values
-    return values[0] * next((unit for end, unit in ENDS.items() if name.endswith(end)), 1)
+    return values.pop() * next((unit for end, unit in ENDS.items() if name.endswith(end)), 1)
 
 
 def default_in(path, name):
@@ -264,11 +194,13 @@ def default_in(path, name):
 
 
 @pytest.mark.parametrize("page, words, name", [(page, *one) for page, some in SAID.items() for one in some])
-def test_number_in_a_sentence_is_the_constant(page, words, name, code):
-    before, said, after = re.fullmatch(r"(.*)\{(.*)\}(.*)", words).groups()
+def test_number_in_a_sentence_is_the_codes(page, words, name, code):
+    before, said, after = re.fullmatch(r"(.*)\{(.*)\}(.*)", words, re.S).groups()
     pattern = re.escape(before) + (f"({re.escape(said)})" if said else r"(\d[\d,.]*\d|\d)") + re.escape(after)
-    (found,) = set(re.findall(pattern, (ROOT / "docs" / page).read_text()))
-    assert math.isclose(value_of(name, code), spoken(found)), (found, value_of(name, code))
+    found = set(re.findall(pattern, (ROOT / "docs" / page).read_text()))
+    assert len(found) == 1, f"{page} says {sorted(found) or 'nothing'} there: change numbers_said.py with the page"
+    said = found.pop()
+    assert math.isclose(value_of(name, code), spoken(said)), f"{page} says {said}, and {name} is {value_of(name, code)}"
 
 
 @pytest.mark.parametrize(
@@ -277,6 +209,9 @@ def test_number_in_a_sentence_is_the_constant(page, words, name, code):
         ("five minutes", 300),
         ("half an hour", 1800),
         ("a quarter", 0.25),
+        ("Sixteen", 16),
+        ("50 ms", 0.05),
+        ("2.5%", 0.025),
         ("128 MiB", 1 << 27),
         ("65,536", 65536),
         ("1e24", 1e24),

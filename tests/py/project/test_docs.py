@@ -330,6 +330,16 @@ def test_commands_of_each_page_run(shell, how):
     how(shell)
 
 
+def test_hub_of_the_two_pcs_prints_an_invitation(shell):
+    """The row of the page for three machines without an open port."""
+    page = NAMES["docs/tutorial/two-pcs-and-a-rented-gpu.md"].read_text()
+    (hub,) = re.findall(r"`(hivemind-hub [^`]+)`\. Its first line begins with `INVITE=`", page)
+    ended(shell("hivemind-invite --new swarm.key"))
+    process = shell(f"{hub} --host 127.0.0.1 --port 0")
+    assert process.stdout.readline().startswith("INVITE=hvi1")
+    stopped(process)
+
+
 def test_every_command_is_run_or_it_is_told_why_not():
     shown, told = {command for _, command in commands()}, elsewhere()
     assert shown == set(RUN) | set(told) and not set(RUN) & set(told), (shown - set(RUN) - set(told), set(RUN) | set(told) - shown)

@@ -182,12 +182,12 @@ def test_largest_models_are_those_of_the_strategys_defaults():
 
 
 def test_command_prints_the_strategy_of_the_tables():
-    words = "--parameters 3e8 --mbit 50 --batch_s 0.4 --batch 32".split()
+    words = "--parameters 1e8 --mbit 100 --batch_s 0.4 --batch 32".split()
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/settings.py", *words], capture_output=True, text=True, env=ENV
     )
     assert done.returncode == 0, done.stderr
-    chosen, seen = settings.choose(3e8, 50), {}
+    chosen, seen = settings.choose(1e8, 100), {}
     exec("import hivemind_c\n" + done.stdout, seen)
     batches = -(-chosen.step_s // 0.4)
     assert seen["strategy"]._target == 32 * batches

@@ -493,7 +493,7 @@ def test_the_progress_bar_counts_up_to_the_target_and_no_further():
     assert shown == [f"{samples}/4096 samples" for samples in (0, 4095, 4096, 4096)]
 
 
-def test_progress_bar_shows_a_load_while_it_lasts(capsys):
+def test_progress_bar_shows_a_load_and_repeated_steps(capsys):
     class Loads(lightning().Callback):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
             progress = trainer.strategy.optimizer.ledger.load_progress
@@ -501,12 +501,16 @@ def test_progress_bar_shows_a_load_while_it_lasts(capsys):
                 progress._clock = lambda: float(second)
                 progress.look(1, second << 20, 4 << 20, 1)
             shown.append("".join(capsys.readouterr()))
+            progress.repeat(3, 7, 1 << 20, 4 << 20)
+            shown.append("".join(capsys.readouterr()))
             progress.end()
 
     shown = []
     fit(alone(10_000), callbacks=[SwarmProgressBar(), Loads()], enable_progress_bar=True, max_epochs=1)
     assert "loads=50% at 8.39 Mbit/s, 2 s left" in "".join(shown)
-    assert "loads=" not in "".join(capsys.readouterr()).rsplit("\r", 1)[-1]
+    assert "repeats=swarm epoch 3 of 7, 25% of its average" in "".join(shown)
+    last = "".join(capsys.readouterr()).rsplit("\r", 1)[-1]
+    assert "loads=" not in last and "repeats=" not in last
 
 
 def test_the_progress_bar_works_without_the_strategy(capsys):

@@ -72,6 +72,28 @@ static void peer_that_stood_still_repeats_five_steps(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* Local steps: the outer steps that it missed are made again, and what its own batches did stays and counts. */
+static void late_anchor_is_repeated_and_no_sample_is_lost(void **unused) {
+  (void)unused;
+  home_scene s = one_is_away_for_five_epochs();
+  s.options = (hv_epoch_options){.use_local_updates = 1, .outer = 1, .average_state_every = 1};
+  s.goals |= HOME_KEEPS_OWN | HOME_LOSES_NOTHING;
+  s.stands_us = 20000000;
+  plays_seeds(&s, 1);
+  s.apart_us = 20000000;
+  s.stands_us = 0;
+  plays_seeds(&s, 1);
+}
+
+static void joiner_repeats_the_outer_steps_since_its_load(void **unused) {
+  (void)unused;
+  home_scene s = usual(3, 6000000, 24000000, HV_CODEC_UNIFORM8);
+  s.options = (hv_epoch_options){.use_local_updates = 1, .outer = 1, .average_state_every = 1};
+  s.joiners = 1;
+  s.goals = HOME_MEETS | HOME_LOSES_NOTHING;
+  plays_seeds(&s, 1);
+}
+
 /* Twenty averages are more bytes than a state, which it loads in their place. */
 static void peer_that_was_away_for_long_loads_the_state(void **unused) {
   (void)unused;
@@ -97,6 +119,8 @@ int main(void) {
       cmocka_unit_test(joiner_with_a_load_of_four_epochs_comes_in),
       cmocka_unit_test(peer_that_was_cut_off_repeats_five_steps),
       cmocka_unit_test(peer_that_stood_still_repeats_five_steps),
+      cmocka_unit_test(late_anchor_is_repeated_and_no_sample_is_lost),
+      cmocka_unit_test(joiner_repeats_the_outer_steps_since_its_load),
       cmocka_unit_test(peer_that_was_away_for_long_loads_the_state),
       cmocka_unit_test(peer_loads_the_state_where_the_log_does_not_reach),
   };

@@ -21,6 +21,7 @@ typedef struct keeper {
   scene *scene;
   size_t index;
   hv_step_log *log;
+  uint64_t added_us;
   int changes, over;
 } keeper;
 
@@ -147,20 +148,27 @@ static void add(keeper *k, hv_node *node, void *arg) {
   for (size_t i = 0; i < a->chunks; i++)
     b->spans[i] = hv_span_of(b->bytes + i * CHUNK, CHUNK);
   hv_payload_init(&b->payload, b->spans, a->chunks, free_block, b);
+  k->added_us = hv_sim_now(k->scene->sim);
   a->status = hv_step_log_add(k->log, &facts, &b->payload);
   hv_payload_release(&b->payload);
 }
 
+/* At the end of an epoch that is just long enough. */
+static hv_status add_in_time(scene *sc, size_t node, adding *a) {
+  keeper *k = &sc->keepers[node];
+  uint64_t due_us = k->added_us ? k->added_us + HV_STEP_LOG_SHORT_US : 0, now_us = hv_sim_now(sc->sim);
+  if (now_us < due_us)
+    run(sc, (double)(due_us - now_us) * 1e-6);
+  tell(sc, node, add, a);
+  return a->status;
+}
+
 static void adds(scene *sc, size_t node, uint64_t epoch, uint64_t history) {
-  adding a = {.epoch = epoch, .history = history, .chunks = CHUNKS};
-  tell(sc, node, add, &a);
-  assert_int_equal(a.status, HV_OK);
+  assert_int_equal(add_in_time(sc, node, &(adding){.epoch = epoch, .history = history, .chunks = CHUNKS}), HV_OK);
 }
 
 static void lies(scene *sc, size_t node, uint64_t epoch) {
-  adding a = {.epoch = epoch, .lie = 1, .chunks = CHUNKS};
-  tell(sc, node, add, &a);
-  assert_int_equal(a.status, HV_OK);
+  assert_int_equal(add_in_time(sc, node, &(adding){.epoch = epoch, .lie = 1, .chunks = CHUNKS}), HV_OK);
 }
 
 static void end(keeper *k, hv_node *node, void *arg) {
@@ -292,10 +300,29 @@ static void gap_begins_a_new_log(void **unused) {
   adds(&sc, 0, 10, 0);
   assert_int_equal(offered(&sc, 0, &first), 1);
   assert_int_equal(first, 10);
-  adding none = {.epoch = 11, .chunks = 0};
-  tell(&sc, 0, add, &none);
-  assert_int_equal(none.status, HV_INVALID);
+  assert_int_equal(add_in_time(&sc, 0, &(adding){.epoch = 11, .chunks = 0}), HV_INVALID);
   assert_int_equal(offered(&sc, 0, NULL), 0); /* one lacks: the next one would follow a gap */
+  close_scene(&sc);
+}
+
+static void average_of_a_short_epoch_ends_the_log(void **unused) {
+  (void)unused;
+  scene sc;
+  uint64_t first;
+  adding at_once = {.epoch = 6, .chunks = CHUNKS};
+  open_scene(&sc, 6, 2, 0, 0);
+  adds(&sc, 0, 5, 0);
+  run(&sc, 0.4);
+  tell(&sc, 0, add, &at_once);
+  assert_int_equal(at_once.status, HV_STATE);
+  assert_int_equal(offered(&sc, 0, NULL), 0);
+  run(&sc, 0.4); /* since an average that is not kept */
+  at_once.epoch = 7;
+  tell(&sc, 0, add, &at_once);
+  assert_int_equal(at_once.status, HV_STATE);
+  adds(&sc, 0, 8, 0);
+  assert_int_equal(offered(&sc, 0, &first), 1);
+  assert_int_equal(first, 8);
   close_scene(&sc);
 }
 
@@ -307,10 +334,8 @@ static void entry_beyond_the_memory_ends_the_log(void **unused) {
   hv_step_log_free(sc.keepers[0].log);
   tell(&sc, 0, make_log, &memory);
   adding small = {.epoch = 1, .chunks = 2}, large = {.epoch = 2, .chunks = 3};
-  tell(&sc, 0, add, &small);
-  assert_int_equal(small.status, HV_OK);
-  tell(&sc, 0, add, &large);
-  assert_int_equal(large.status, HV_TOO_LARGE);
+  assert_int_equal(add_in_time(&sc, 0, &small), HV_OK);
+  assert_int_equal(add_in_time(&sc, 0, &large), HV_TOO_LARGE);
   assert_int_equal(offered(&sc, 0, NULL), 0);
   close_scene(&sc);
 }
@@ -498,7 +523,7 @@ static void announcements_of_a_full_log_cost_few_messages(void **unused) {
   (void)unused;
   double none = messages_with(0), cost = messages_with(HV_STEP_LOG_ENTRIES) - none;
   print_message("%.1f messages in a second beside %.1f of the swarm, for %d entries\n", cost, none, HV_STEP_LOG_ENTRIES);
-  assert_true(cost > 0.3 && cost < 2);
+  assert_true(cost > 0.3 && cost < 4);
 }
 
 /* ---- the end ---- */
@@ -540,6 +565,7 @@ int main(void) {
       cmocka_unit_test(entry_is_looked_for_until_it_is_announced),
       cmocka_unit_test(log_keeps_the_latest_entries_within_its_bounds),
       cmocka_unit_test(gap_begins_a_new_log),
+      cmocka_unit_test(average_of_a_short_epoch_ends_the_log),
       cmocka_unit_test(entry_beyond_the_memory_ends_the_log),
       cmocka_unit_test(false_entry_of_a_liar_is_not_taken),
       cmocka_unit_test(refused_entry_has_no_part_in_the_next_vote),

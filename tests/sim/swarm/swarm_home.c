@@ -218,6 +218,9 @@ static void judges_back(room *r) {
   if (is_goal(HOME_REPEATS) && (loads || !repeated))
     swarm_fail(r->run, "n%zu has loaded %llu states and repeated %llu steps since it was away", homes.apart,
                (unsigned long long)loads, (unsigned long long)repeated);
+  if (is_goal(HOME_KEEPS_OWN) && lost_of_trained(p) > s->lost)
+    swarm_fail(r->run, "n%zu has lost %llu samples since it was away", homes.apart,
+               (unsigned long long)(lost_of_trained(p) - s->lost));
 }
 
 /* ---- the play ---- */
@@ -258,7 +261,7 @@ static void adds_trainer(room *r, int client, double speed, uint64_t batch_us) {
 static void adds_first(room *r, const home_scene *s) {
   for (size_t i = 0; i < s->hubs; i++) {
     pretender_program p = r->program;
-    p.options.auxiliary = 1;
+    p.options = hv_epoch_options_of_follower(&p.options);
     swarm_run_adds(r, &p);
   }
   homes.first_trainer = r->n;

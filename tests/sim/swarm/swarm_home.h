@@ -13,7 +13,8 @@ typedef enum home_goal {
   HOME_KEEPS_PACE = 16,   /* the others make 0.95 of the epochs that they made before the newcomers came */
   HOME_NEVER_ALONE = 32,  /* nobody makes a step to which nobody came */
   HOME_TOGETHER = 64,     /* in the second part all average with others */
-  HOME_REPEATS = 128      /* one that was cut off, or stood still, has repeated steps, and loaded no state */
+  HOME_REPEATS = 128,     /* one that was cut off, or stood still, has repeated steps, and loaded no state */
+  HOME_KEEPS_OWN = 256    /* that peer loses no sample */
 } home_goal;
 
 typedef struct home_scene {

@@ -115,7 +115,8 @@ void swarm_run_adds(room *r, const pretender_program *program) {
 static void adds(room *r, int client, int help) {
   pretender_program program = r->program;
   program.client = client;
-  program.options.auxiliary = (uint8_t)help;
+  if (help)
+    program.options = hv_epoch_options_of_follower(&program.options);
   program.batch_us += program.batch_us * below(r, 4) / 4; /* unequal machines */
   program.model = r->models ? check_random(&r->run->rng) : 1;
   swarm_run_adds(r, &program);
@@ -329,6 +330,8 @@ static void plays(swarm_run *run, play which) {
   swarm_figure(run, "alike", (double)r.n_alike);
   if (which == ANCHOR)
     swarm_figure(run, "anchors", (double)r.n_anchors);
+  for (size_t i = 0; which == ANCHOR && i < r.n; i++)
+    swarm_figure(run, "repeated", (double)r.seats[i].program.repeated);
   for (size_t i = 0; which == POSTED && i < r.n; i++)
     swarm_figure(run, "posted", (double)r.seats[i].program.posted);
   swarm_figure(run, "skipped", (double)r.skipped);

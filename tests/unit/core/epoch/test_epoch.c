@@ -123,7 +123,12 @@ static void coming_keeps_its_end_after_a_lonely_wait(void **unused) {
   assert_int_equal(has(s, HV_EPOCH_COMES)->epoch, 1);
   assert_int_equal(hv_epoch_due_us(&s->e), s->now_us + SECOND);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
-  time_passes(s, SECOND - 1, 2);
+  time_passes(s, 1, 2);
+  assert_int_equal(has(s, HV_EPOCH_WAKE)->ask, 1);
+  time_passes(s, 0, 2); /* it reaches nobody, so it had its answer at once, and asks later */
+  assert_null(has(s, HV_EPOCH_WAKE));
+  assert_int_equal(hv_epoch_due_us(&s->e), s->now_us + HV_EPOCH_ASK_US);
+  time_passes(s, SECOND - 2, 2);
   assert_null(has(s, HV_EPOCH_LOAD));
   time_passes(s, 1, 2);
   assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 1);

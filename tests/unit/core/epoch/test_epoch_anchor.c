@@ -134,7 +134,7 @@ static void peer_that_is_left_alone_steps_by_itself(void **unused) {
   assert_int_equal(s->ledger.kept, 2 * BATCH);
 }
 
-/* The others had the average after all: this peer loads their anchor, and what it had is lost and reported. */
+/* The others had the average after all. This peer's anchor is that of its own model, so what it had is lost and reported. */
 static void peer_comes_if_the_others_have_stepped(void **unused) {
   (void)unused;
   scene *s = averages_differences();
@@ -144,6 +144,118 @@ static void peer_comes_if_the_others_have_stepped(void **unused) {
   acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
   assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_DROP);
   assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_REPLACED], 3 * BATCH);
+}
+
+/* In epoch 1, whose anchor is that of both, with one batch. The log has entries of a sixth of the state. */
+static scene *in_epoch_one(void) {
+  scene *s = averages_differences();
+  s->e.config.entry_bytes = 1000;
+  s->e.config.state_bytes = 6000;
+  averages_gradients(s, HV_EPOCH_NOW);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  if (s->e.end.acting[HV_EPOCH_NOW])
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+  epoch_begins(s);
+  s->f.speed = 0.5;
+  steps_locally(s);
+  assert_int_equal(s->e.told, 1);
+  assert_int_equal(s->ledger.sums, BATCH);
+  return s;
+}
+
+/* The others are in epoch 2, and its next batch tells this peer. */
+static scene *late_by_one(void) {
+  scene *s = in_epoch_one();
+  s->f = (hv_progress_figures){
+      .epoch = 2, .speed = 0.5, .n_peers = 3, .ready = 1, .eta_us = 60 * (uint64_t)SECOND, .standing = HV_PROGRESS_LATE};
+  steps_locally(s);
+  return s;
+}
+
+static void entry_comes(scene *s) {
+  static const uint64_t stamps[] = {5};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ENTRY,
+                         .epoch = s->e.replica,
+                         .ok = 1,
+                         .has_mark = 1,
+                         .mark = s->lineage.mark,
+                         .step = {.stamps = stamps, .n_stamps = 1}});
+}
+
+static void makes_the_step(scene *s) {
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_REPEAT, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+}
+
+static void late_peer_repeats_the_outer_step_and_loses_nothing(void **unused) {
+  (void)unused;
+  scene *s = late_by_one();
+  hv_lineage theirs = s->lineage;
+  hv_lineage_stepped(&theirs, &s->env.env, (const uint64_t[]){5}, 1, NULL, 0, TARGET);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING); /* and nothing is dropped before */
+  entry_comes(s);
+  makes_the_step(s);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 2);
+  assert_true(hv_mark_equal(&s->lineage.mark, &theirs.mark));
+  assert_int_equal(s->ledger.sums, 2 * BATCH);
+  assert_int_equal(s->ledger.lost, 0);
+}
+
+/* The round began without it: the samples of its difference are in the sums again. */
+static void left_out_peer_repeats_the_outer_step_and_loses_nothing(void **unused) {
+  (void)unused;
+  scene *s = in_epoch_one();
+  epoch_is_over(s);
+  steps_locally(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  s->f =
+      (hv_progress_figures){.epoch = 2, .speed = 0.5, .n_peers = 3, .eta_us = 60 * (uint64_t)SECOND, .standing = HV_PROGRESS_LATE};
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_LEFT_OUT, NULL, 0);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  entry_comes(s);
+  makes_the_step(s);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->lineage.is_wrong, 0);
+  assert_int_equal(s->ledger.sums, 2 * BATCH);
+  assert_int_equal(s->ledger.lost, 0);
+}
+
+/* The log has a gap: the state is loaded in place of the entry, beside the same progress. */
+static void progress_stays_beside_a_loaded_anchor(void **unused) {
+  (void)unused;
+  scene *s = late_by_one();
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ENTRY, .epoch = 1});
+  steps_locally(s);
+  assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 2, .mark = mark_of('y'), .has_mark = 1});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 2);
+  assert_int_equal(s->ledger.sums, 3 * BATCH);
+  assert_int_equal(s->ledger.lost, 0);
+}
+
+/* A group has judged its anchor to be wrong, or it asks for another one: what it did since is of no use. */
+static void progress_since_another_anchor_is_lost(void **unused) {
+  (void)unused;
+  for (int asks = 0; asks <= 1; asks++) {
+    scene *s = in_epoch_one();
+    s->lineage.is_wrong = !asks;
+    if (asks)
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_ASKED, .epoch = 1});
+    else
+      steps_locally(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+    assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+    assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_REPLACED], s->ledger.lost);
+    assert_int_equal(s->ledger.sums, 0);
+    assert_true(s->ledger.lost >= BATCH);
+  }
 }
 
 static void difference_that_is_not_finite_is_lost(void **unused) {
@@ -188,6 +300,10 @@ int main(void) {
       cmocka_unit_test(failed_round_makes_no_step_while_another_trains),
       cmocka_unit_test(peer_that_is_left_alone_steps_by_itself),
       cmocka_unit_test(peer_comes_if_the_others_have_stepped),
+      cmocka_unit_test(late_peer_repeats_the_outer_step_and_loses_nothing),
+      cmocka_unit_test(left_out_peer_repeats_the_outer_step_and_loses_nothing),
+      cmocka_unit_test(progress_stays_beside_a_loaded_anchor),
+      cmocka_unit_test(progress_since_another_anchor_is_lost),
       cmocka_unit_test(difference_that_is_not_finite_is_lost),
       cmocka_unit_test(hub_stays_where_the_trainers_are),
   };

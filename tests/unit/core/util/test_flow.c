@@ -96,7 +96,8 @@ static void only_long_rounds_over_slow_even_links_are_paced(void **unused) {
   assert_int_equal(hv_flow_each(12 * MB, 18 * MB, 3 * MB, 3 * MB, 6), 0);
   assert_int_equal(hv_flow_each(HV_FLOW_MOST + 1, 96000 * MB, 16000 * MB, 16000 * MB, 6), 0);
   assert_int_equal(hv_flow_each(12 * MB, 0, UINT64_MAX, 0, 0), 0);
-  assert_int_equal(hv_flow_each(3, 96 * MB, 16 * MB, 16 * MB, 6), 1); /* 0 would be as fast as it can */
+  assert_int_equal(hv_flow_each(12 * MB, 96 * MB, 96 * MB, 96 * MB, 1), 0); /* a client's, over which its state goes, too */
+  assert_int_equal(hv_flow_each(3, 96 * MB, 16 * MB, 16 * MB, 6), 1);       /* 0 would be as fast as it can */
 }
 
 int main(void) {
