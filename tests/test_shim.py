@@ -42,6 +42,7 @@ MAY_READ_A_CLOCK = {
 }
 MAY_READ_A_PRIVATE_NAME = {
     "optim/buffer_source.py _walk": "torch says by no public name which buffers a checkpoint has",
+    "optim/grad_scaler.py grads_are_finite": "torch says by no public name whether a GradScaler has unscaled gradients",
     "optim/parameters.py Parameters._seen": "torch counts writes into a tensor under this name alone",
     "optim/parameters.py Parameters.pull": "torch counts writes into a tensor under this name alone",
     "optim/setup_fields.py scheduled_by": "torch names the parts of a ChainedScheduler so, and in no other way",

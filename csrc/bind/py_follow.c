@@ -30,24 +30,27 @@ static PyObject *follower_new(PyTypeObject *type, PyObject *args, PyObject *kwar
                                       "has_anchor",
                                       "gradients",
                                       "state",
+                                      "log_memory",
                                       "record",
                                       NULL};
   bind_state *state = PyType_GetModuleState(type);
   PyObject *node, *gradients, *of_state;
-  unsigned long long target, every;
+  unsigned long long target, every, log_memory;
   double matchmaking, averaging;
   hv_hive_follower_config config = {0};
   hv_error err = {0};
   hv_status status;
   if (!state ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO&ddO&ppOO|s:Follower", (char **)names, state->node, &node, &config.run_id,
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO&ddO&ppOOO&|s:Follower", (char **)names, state->node, &node, &config.run_id,
                                    &config.state_key, bind_whole_number, &target, &matchmaking, &averaging, bind_whole_number,
-                                   &every, &config.is_late, &config.has_anchor, &gradients, &of_state, &config.record) ||
+                                   &every, &config.is_late, &config.has_anchor, &gradients, &of_state, bind_whole_number,
+                                   &log_memory, &config.record) ||
       averager_of(gradients, &config.gradients) < 0 || averager_of(of_state, &config.state) < 0 ||
       bind_node_check((bind_node *)node) < 0)
     return NULL;
   config.target_batch_size = target;
   config.average_state_every = every;
+  config.log_memory = log_memory;
   config.matchmaking_ms = (uint64_t)(matchmaking * 1e3);
   config.averaging_ms = (uint64_t)(averaging * 1e3);
   py_follower *self = (py_follower *)PyType_GenericAlloc(type, 0);
@@ -134,7 +137,7 @@ int hv_py_follow_init(PyObject *module) {
   PyType_Slot slots[] = {{Py_tp_doc,
                           (void *)"Follows the epochs of a run, and goes to its rounds with two averagers, each of which may "
                                   "be None: Follower(node, run_id, state_key, target_batch_size, matchmaking_time, "
-                                  "averaging_timeout, average_state_every, is_late, has_anchor, gradients, state)."},
+                                  "averaging_timeout, average_state_every, is_late, has_anchor, gradients, state, log_memory)."},
                          {Py_tp_new, (void *)follower_new},
                          {Py_tp_finalize, (void *)follower_finalize},
                          {Py_tp_methods, (void *)methods},

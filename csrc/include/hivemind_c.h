@@ -593,6 +593,7 @@ typedef struct hv_hive_follower_config {
   int is_late;                           /* 1: trainers count an epoch before its gradients are averaged */
   int has_anchor;                        /* 1: gradients are differences to an anchor, and no state is averaged */
   hv_hive_averager *gradients, *state;   /* borrowed until hv_hive_follower_free has returned; NULL: it averages none of these */
+  uint64_t log_memory;                   /* bytes of averages that it keeps for trainers that were absent; 0: none */
   const char *record;                    /* a file to which its events are written (core/epoch/trace.h); NULL or empty: none */
 } hv_hive_follower_config;
 

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { ENTRIES = 4 }; /* averages that it keeps for trainers that were absent */
-
 struct hv_hive_follower {
   hv_hive *hive;
   hv_epoch_driver *driver; /* the hive thread's, while it lives */
@@ -65,8 +63,7 @@ static void start_open(hv_hive_op *o, hv_node *node) {
       .averages = {c->gradients ? hv_hive_averager_core(c->gradients) : NULL, c->state ? hv_hive_averager_core(c->state) : NULL},
       .hands = {.met = has_met, .over = is_over, .arg = f},
       .trace = f->trace};
-  if (config.averages[HV_EPOCH_GRADIENTS])
-    config.log_memory = ENTRIES * hv_average_kept_size(config.averages[HV_EPOCH_GRADIENTS]);
+  config.log_memory = c->log_memory;
   f->env = parts.env;
   hv_status status = hv_epoch_driver_new(&parts, &config, &f->driver, &err);
   hv_hive_end_op(o, status, err.text);

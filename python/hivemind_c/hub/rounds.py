@@ -106,15 +106,15 @@ class Rounds:
             return  # nobody stores one just now
         self._end_rounds()
         self._told = told
-        if layout is None or not self._fits(layout):
+        need = 0 if layout is None else VALUE_BYTES * max(averager.values for averager in layout.averagers)
+        if layout is None or not self._fits(need):
             self._begin()
             return
-        self._begin_rounds(layout)
+        self._begin_rounds(layout, self._memory - need)
         kinds = " and ".join(averager.kind for averager in layout.averagers)
         logger.info("%s: averaging %s for peers that nobody can dial", self._run_id, kinds)
 
-    def _fits(self, layout: RunLayout) -> bool:
-        need = VALUE_BYTES * max(averager.values for averager in layout.averagers)
+    def _fits(self, need: int) -> bool:
         if need > self._memory:
             logger.warning(
                 "%s: this hub does not average: a round takes %s, and it may use %s; give it more --memory",
@@ -125,7 +125,7 @@ class Rounds:
             return False
         return True
 
-    def _begin_rounds(self, layout: RunLayout) -> None:
+    def _begin_rounds(self, layout: RunLayout, log_memory: int) -> None:
         for one in layout.averagers:
             self._averagers[one.kind] = self._averager(self._dht.core, one)
         every = [one.every for one in layout.averagers if one.kind == "state"]
@@ -133,10 +133,15 @@ class Rounds:
             matchmaking_time=layout.matchmaking_time,
             averaging_timeout=layout.averaging_timeout,
             average_state_every=every[0] if every else 1,
+            log_memory=log_memory,
         )
 
     def _begin(
-        self, matchmaking_time: float = 0.0, averaging_timeout: float = 0.0, average_state_every: int = NEVER
+        self,
+        matchmaking_time: float = 0.0,
+        averaging_timeout: float = 0.0,
+        average_state_every: int = NEVER,
+        log_memory: int = 0,
     ) -> None:
         node = self._dht.core
         self._follower = _hivemind_c.Follower(
@@ -151,6 +156,7 @@ class Rounds:
             has_anchor=ANCHOR in self._setup,
             gradients=self._averagers.get("gradients"),
             state=self._averagers.get("state"),
+            log_memory=log_memory,
             record=events_path(node.peer_id),
         )
 

@@ -171,6 +171,8 @@ class Hands:
             elif end.is_repeated:
                 self._state.keep_all_progress()
             else:
+                if not end.is_repeated:
+                    end.notes.difference = self._gradients.compared()
                 missed = self._gradients.rounds[0].missed if end.averaged and end.samples else ()
                 self._state.keep_progress(self._gradients.parameters, missed)
             end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
@@ -179,6 +181,7 @@ class Hands:
                 self._state.apply_buffers(end.averaged)
         if end.is_repeated:
             self.repeated += 1
+            end.notes.repeated_steps += 1
         optimizer.say(
             "Optimizer step: done! This peer contributed %d samples to swarm epoch %d", end.samples, end.epoch
         )

@@ -134,6 +134,7 @@ class Notices:
 
     def _carries(self, order: Order, lane: int) -> None:
         end, outer = self._hands.end, self._optimizer.schedule.outer
+        end.notes.carry(end.samples)
         logger.warning(
             "swarm epoch %d: averaging %s failed, and others train, so this peer makes no %s; its %d samples go into "
             "its next %s: %s",

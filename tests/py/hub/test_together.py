@@ -2,7 +2,7 @@
 
 import pytest
 
-from together import Verdict, run
+from together import PAUSE, Verdict, lines_of, run
 
 SHORT = dict(epoch_s=0.03, pauses=(0.003, 0.003))
 ROWS = {
@@ -18,12 +18,20 @@ ROWS = {
 }
 
 
+def is_slow(lines, logs, seconds, pauses=(PAUSE,), **row):
+    """True if this machine is too busy for such epochs: the hub gave a member up, whose state others may wait for, or
+    the trainers made less than a quarter of their batches."""
+    batches = [line["samples"]["stepped"] / 16 for line in lines_of(lines, "replica")]
+    planned = seconds / (min(pauses) + 0.002)
+    return "it did not connect" in logs or "excluding member" in logs or max(batches, default=0) < planned / 4
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_peers_that_start_together_stay_one_swarm(row, tmp_path):
-    lines, logs = run(tmp_path, **ROWS[row])
+    lines, logs = run(tmp_path, least=3, **ROWS[row])
     found, whole = Verdict(lines), "\n".join(logs)
     assert len(found.common) >= 3, f"{found}\n{whole}"
-    # the hub gave a member up, whose state others may wait for: this machine is too busy for epochs of a second
-    is_slow = "it did not connect" in whole or "excluding member" in whole
-    assert set(found.apart) <= {1} and not found.doubts and (not found.failed_loads or is_slow), f"{found}\n{whole}"
+    assert set(found.apart) <= {1} and (is_slow(lines, whole, **ROWS[row]) or not found.doubts + found.failed_loads), (
+        f"{found}\n{whole}"
+    )
     assert not found.alone_with_others and not found.changes, f"{found}\n{whole}"

@@ -23,7 +23,7 @@ from support import Replays
 from hivemind_c.doctor import records
 
 TRAINER = """
-import hashlib, json, sys, time
+import hashlib, json, os, sys, time
 import torch
 import hivemind_c as hivemind
 from optim_support import backward, flat, network
@@ -38,8 +38,8 @@ optimizer = hivemind.Optimizer(
 print("READY", *dht.get_visible_maddrs(), flush=True)
 sys.stdin.readline()  # all begin at one moment
 time.sleep(options["delay"])
-number, epoch, until = 1000 * options["seed"], 0, time.monotonic() + options["seconds"] - options["delay"]
-while time.monotonic() < until:
+number, epoch = 1000 * options["seed"], 0
+while not os.path.exists(options["over"]):
     backward(model, number, 16)
     optimizer.step()
     optimizer.zero_grad()
@@ -63,14 +63,20 @@ def told(process, word, seconds):
     return process.wait_for(find, seconds)[1:]
 
 
-def run(folder, opens=0, clients=0, hub=False, seconds=12.0, epoch_s=1.0, delays=(), pauses=()):
+MOST_S = 90.0  #: beyond its seconds, of a run on a machine that is busy
+
+
+def run(folder, opens=0, clients=0, hub=False, seconds=12.0, epoch_s=1.0, delays=(), pauses=(), least=0):
     """Starts the trainers, open ones first, and returns what they and the hub recorded and logged.
 
     Args:
+        seconds: For which they train, and longer until they have as many common epochs as they need.
+        least: Common epochs that they need.
         delays: Seconds by which each trainer begins late.
         pauses: Seconds between two batches of each trainer.
     """
     n, folder = opens + clients, pathlib.Path(folder)
+    over = folder / "over"
     delays, pauses = (*delays, *[0.0] * n)[:n], (*pauses, *[PAUSE] * n)[:n]
     target = round(16 * epoch_s * sum(1 / (pause + 0.002) for pause in pauses))
     environment = {"HIVEMIND_RECORD": str(folder), "INITIAL_PEERS": ""}
@@ -85,7 +91,7 @@ def run(folder, opens=0, clients=0, hub=False, seconds=12.0, epoch_s=1.0, delays
         trainers = []
         for seed in range(n):
             options = dict(client=seed >= opens, seed=seed, target=target, delay=delays[seed], pause=pauses[seed])
-            options.update(peers=peers, seconds=seconds, node={})
+            options.update(peers=peers, over=str(over), node={})
             trainers.append(started(Process(TRAINER, json.dumps(options), environment=environment, imports=TORCH)))
             if not peers:
                 peers = told(trainers[0], "READY", 60.0)
@@ -94,8 +100,13 @@ def run(folder, opens=0, clients=0, hub=False, seconds=12.0, epoch_s=1.0, delays
         for one in trainers:
             one.process.stdin.write("\n")
             one.process.stdin.flush()
+        time.sleep(seconds)
+        most = time.monotonic() + MOST_S
+        while len(Verdict(records.read(str(folder))).common) < least and time.monotonic() < most:
+            time.sleep(1.0)
+        over.touch()
         for one in trainers:
-            told(one, "END", seconds + 60.0)
+            told(one, "END", 60.0)
         logs = [line for one in [*hubs, *trainers] for line in one.log]
     Replays(folder).check()
     return records.read(str(folder)), logs

@@ -47,14 +47,13 @@ class Machine:
 
     def __init__(self, net, number, common, environment):
         self.name, self.number, self._common, self._environment = f"m{number}", number, common, environment
-        self._net, self._begin, self.address = net, time.monotonic(), net.public(self.name)
+        self._net, self.address = net, net.public(self.name)
         self.port, self.logs, self.trainer = f"port{net.machines}", [], None
 
     def start(self, peers):
         """Starts a trainer here, with a model of its own."""
-        left = self._common["seconds"] - (time.monotonic() - self._begin)
         node = {"host_maddrs": [f"/ip4/{self.address}/tcp/0"]}
-        options = {**self._common, "node": node, "peers": peers, "seconds": left, "seed": next(self.lives)}
+        options = {**self._common, "node": node, "peers": peers, "seed": next(self.lives)}
         before = self._net.inside(self.name)
         self.trainer = Process(TRAINER, json.dumps(options), environment=self._environment, before=before)
         self.initial = told(self.trainer, "READY", 60.0)
@@ -95,7 +94,7 @@ def run(folder, peers, seconds, epoch_s=1.0):
     folder, net = pathlib.Path(folder), internet.Internet()
     environment = {"HIVEMIND_RECORD": str(folder), "INITIAL_PEERS": "", "OMP_NUM_THREADS": "1"}
     target = round(16 * epoch_s * peers / (PAUSE + 0.002))
-    common = dict(client=False, target=target, delay=0.0, pause=PAUSE, seconds=seconds)
+    common = dict(client=False, target=target, delay=0.0, pause=PAUSE, over=str(folder / "over"))
     with contextlib.ExitStack() as stack:
         machines = [Machine(net, number, common, environment) for number in range(peers)]
         for one in machines:
@@ -111,8 +110,10 @@ def run(folder, peers, seconds, epoch_s=1.0):
             victim = machines[(number + again) % peers]
             print(f"{number * EVERY:.0f} s: {upset.__name__} of {victim.name}", flush=True)
             upset(victim, [one for one in machines if one is not victim])
+        time.sleep(max(0.0, begin + seconds - time.monotonic()))
+        (folder / "over").touch()
         for one in machines:
-            told(one.trainer, "END", seconds + 60.0)
+            told(one.trainer, "END", 60.0)
     Replays(folder).check()
     return records.read(str(folder)), [line for one in machines for line in one.logs]
 
