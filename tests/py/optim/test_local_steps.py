@@ -268,14 +268,6 @@ def fails_while(peers, condition):
     return searches
 
 
-def records_of(peers):
-    """Lists that get the records of their epochs."""
-    records = [[] for _ in peers]
-    for peer, own in zip(peers, records):
-        peer.optimizer.on_epoch = own.append
-    return records
-
-
 def test_failed_round_makes_no_step_and_its_samples_count_later(swarm):
     peers = swarm(2)
     is_broken = [True]
@@ -293,7 +285,9 @@ def test_failed_round_makes_no_step_and_its_samples_count_later(swarm):
         assert (optimizer.local_epoch, optimizer.state_averager.lineage.mark) == (0, mark)
         assert torch.equal(anchor_of(optimizer), flat(network()))
         assert optimizer.ledger.samples.sums == SIZE * peer.batches > 0
-    carried, records = [SIZE * peer.batches for peer in peers], records_of(peers)
+    carried, records = [SIZE * peer.batches for peer in peers], ([], [])
+    for peer, own in zip(peers, records):
+        peer.optimizer.on_epoch = own.append
     is_broken[0] = False
     together(*(lambda peer=peer: peer.train(2) for peer in peers))
     assert_equal_anchors(peers, 2)
