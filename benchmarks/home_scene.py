@@ -27,9 +27,11 @@ class Scene(NamedTuple):
     parameters: int = 12_400_000
     batch_s: float = 0.25
     batches: int = 24  #: of each trainer in an epoch of three
+    first: int = 2  #: common epochs of three before all that
     alone_s: float = 15.0  #: of three trainers,
     with_s: float = 65.0  #: then of four
     after_s: float = 15.0  #: and of three; 0: none is killed
+    meets: int = 0  #: common epochs of the newcomer after which its part ends; 0: it lasts with_s
     options: dict = {}  #: of the Optimizer
 
     @property
@@ -81,13 +83,7 @@ def trainer(folder, scene, number, is_client, initial):
     here = [f"/ip4/{os.environ['WAN_ADDRESS']}/tcp/{PORT + number}"]
     where = dict(client_mode=True) if is_client else dict(host_maddrs=here)
     dht = hivemind.DHT(initial, start=True, ensure_bootstrap_success=False, **where)
-    optimizer = hivemind.Optimizer(
-        dht=dht,
-        run_id="home",
-        target_batch_size=TRAINERS * scene.batches * BATCH,
-        batch_size_per_step=BATCH,
-        optimizer=lambda params: torch.optim.AdamW(params, lr=1e-5),
-        params=parameters,
+    usual = dict(
         matchmaking_time=3,
         averaging_timeout=60,
         average_state_every=5,
@@ -97,8 +93,16 @@ def trainer(folder, scene, number, is_client, initial):
         offload_optimizer=True,
         grad_compression=hivemind.Linear8BitQuantization(),
         state_averaging_compression=hivemind.Linear8BitQuantization(),
+    )
+    optimizer = hivemind.Optimizer(
+        dht=dht,
+        run_id="home",
+        target_batch_size=TRAINERS * scene.batches * BATCH,
+        batch_size_per_step=BATCH,
+        optimizer=lambda params: torch.optim.AdamW(params, lr=1e-5),
+        params=parameters,
         on_epoch=lambda record: say("epoch", n=record.epoch, outcome=record.outcome, members=record.members),
-        **scene.options,
+        **{**usual, **scene.options},
     )
     while True:
         for parameter, gradient in zip(parameters, gradients):
@@ -199,7 +203,7 @@ def machine(folder, scene, number, has_hub):
     try:
         if number == 0:
             until = time.monotonic() + START_S
-            while any(len(common(read(folder, other), least)) < 2 for other in range(TRAINERS)):
+            while any(len(common(read(folder, other), least)) < scene.first for other in range(TRAINERS)):
                 if time.monotonic() > until:
                     break  # their rounds take that long
                 if program.poll() is not None:
@@ -208,7 +212,11 @@ def machine(folder, scene, number, has_hub):
             begin = time.time()
             time.sleep(scene.alone_s)
             (folder / "join").touch()
-            time.sleep(scene.with_s)
+            until = time.monotonic() + scene.with_s
+            while time.monotonic() < until:
+                if scene.meets and len(common(read(folder, JOINER), least)) >= scene.meets:
+                    break
+                time.sleep(0.2)
             if scene.after_s:
                 (folder / "kill").touch()
                 time.sleep(scene.after_s)

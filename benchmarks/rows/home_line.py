@@ -9,6 +9,7 @@ others, or all the time that it had; `joiner_common_epochs` says which. `average
 HOME_LINES chooses lines (100 20), HOME_SETUPS setups (open hub).
 """
 
+import json
 import os
 import sys
 import tempfile
@@ -26,20 +27,21 @@ LINES, SETUPS = os.environ.get("HOME_LINES", "100 20").split(), os.environ.get("
 RTT_MS, QUEUE_S = 50, 0.1
 
 
-def turn(setup, mbit):
+def turn(setup, mbit, **differs):
     """One scene, of two minutes.
 
     Args:
         setup: open or hub.
         mbit: Speed of each line, both ways.
+        **differs: Fields of Scene with other values.
     """
+    played = Scene(**differs)
     machines = HUB + (setup == "hub")
     env = {"PYTHONPATH": package.path(os.environ.get("PYTHONPATH", "")), "WAN_QUEUE_KB": str(int(QUEUE_S * mbit * 125))}
     with tempfile.TemporaryDirectory() as folder:
         line = [str(C_PROGRAMS / "bench_wan"), str(machines), str(mbit), str(RTT_MS), "0", congestion()]
-        scene = [sys.executable, str(ROOT / "benchmarks" / "home_scene.py"), folder, str(int(setup == "hub"))]
-        usual = Scene()
-        return run_program([*line, *scene], START_S + usual.alone_s + usual.with_s + usual.after_s + 60, env)
+        scene = [sys.executable, str(ROOT / "benchmarks" / "home_scene.py"), folder, str(int(setup == "hub")), json.dumps(differs)]
+        return run_program([*line, *scene], START_S + played.alone_s + played.with_s + played.after_s + 60, env)
 
 
 def measure(run):

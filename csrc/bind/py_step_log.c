@@ -188,15 +188,16 @@ static PyObject *log_offered(PyObject *object, PyObject *ignored) {
 
 static PyObject *log_want(PyObject *object, PyObject *args) {
   py_log *self = (py_log *)object;
-  unsigned long long first, until, ahead;
+  unsigned long long first, until, made, ahead;
   hv_error err = {0};
   hv_status status;
-  if (!PyArg_ParseTuple(args, "O&O&O&:want", bind_whole_number, &first, bind_whole_number, &until, bind_whole_number, &ahead) ||
+  if (!PyArg_ParseTuple(args, "O&O&O&O&:want", bind_whole_number, &first, bind_whole_number, &until, bind_whole_number, &made,
+                        bind_whole_number, &ahead) ||
       check_usable(self) < 0)
     return NULL;
   hv_hive_step_log *log = come_in(self);
   Py_BEGIN_ALLOW_THREADS;
-  status = hv_hive_step_log_want(log, first, until, ahead, &err);
+  status = hv_hive_step_log_want(log, first, until, made, ahead, &err);
   Py_END_ALLOW_THREADS;
   bind_users_leave(&self->users);
   return outcome(self, status, &err);
@@ -298,7 +299,8 @@ static PyMethodDef methods[] = {
     {"end", log_end, METH_NOARGS, "end(): withdraws all entries."},
     {"offered", log_offered, METH_NOARGS, "offered() -> (entries on offer, epoch of the oldest, bytes of all)"},
     {"want", log_want, METH_VARARGS,
-     "want(first, until, ahead): the entries of the epochs first to until - 1 come, of which at most `ahead` bytes wait."},
+     "want(first, until, made, ahead): the entries of the epochs first to until - 1 come, of which at most `ahead` bytes wait.\n"
+     "Those from `made` on may still be averaged."},
     {"look", log_look, METH_VARARGS,
      "look(epoch) -> (standing, mark before, stamps). standing: NOT_WANTED, COMES, THERE or LOST; the others are None unless\n"
      "THERE."},

@@ -564,7 +564,8 @@ hv_status hv_hive_step_log_add(hv_hive_step_log *log, hv_hive_averager *averager
 hv_status hv_hive_step_log_end(hv_hive_step_log *log, hv_error *err);
 /* Number of entries on offer, epoch of the oldest, and their bytes. */
 hv_status hv_hive_step_log_offered(hv_hive_step_log *log, size_t *n, uint64_t *first, uint64_t *bytes, hv_error *err);
-hv_status hv_hive_step_log_want(hv_hive_step_log *log, uint64_t first, uint64_t until, uint64_t ahead, hv_error *err);
+hv_status hv_hive_step_log_want(hv_hive_step_log *log, uint64_t first, uint64_t until, uint64_t made, uint64_t ahead,
+                                hv_error *err);
 /* *entry is set if the entry is there. */
 hv_status hv_hive_step_log_look(hv_hive_step_log *log, uint64_t epoch, hv_hive_step_log_standing *standing, hv_hive_entry *entry,
                                 hv_error *err);

@@ -73,7 +73,7 @@ class Peer:
 
 
 def play(peers, seconds, net, options):
-    """Trains: one more peer comes after a third of the time; after two thirds, once it averages, one is killed."""
+    """Trains: a peer comes after a third of the time, and one is killed after two thirds, if the new one averages."""
     first = Peer(0, net, [], options)
     running = [first]
     try:

@@ -168,7 +168,7 @@ static void wants(hv_epoch_driver *d, const hv_epoch_order *order) {
     return;
   d->wanted = order->epoch;
   d->wants = order->number > order->epoch;
-  hv_step_log_want(d->log, order->epoch, order->number, order->samples);
+  hv_step_log_want(d->log, order->epoch, order->number, order->number - (uint64_t)order->ask, order->samples);
   tells_entry(d);
 }
 

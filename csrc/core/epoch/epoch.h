@@ -185,21 +185,23 @@ typedef struct hv_epoch_event {
 } hv_epoch_event;
 
 typedef enum hv_epoch_order_kind {
-  HV_EPOCH_WAKE,       /* the report has changed; `ask`: and look for peers */
-  HV_EPOCH_REACHED,    /* of `which`: this peer seeks no round before `epoch` */
-  HV_EPOCH_SEEK,       /* of `which`: a group for `epoch` */
-  HV_EPOCH_TRIGGER,    /* of `which`: its round begins, with `samples` */
-  HV_EPOCH_CANCEL,     /* of `which` */
-  HV_EPOCH_GIVE_UP,    /* of `which`: its search, if it has no group yet, which ends with NOBODY */
-  HV_EPOCH_ASIDE,      /* nobody waits for this peer */
-  HV_EPOCH_COMES,      /* this peer comes at `epoch` */
-  HV_EPOCH_OFFER,      /* the latest snapshot, as the state of `epoch` */
-  HV_EPOCH_EXPECT,     /* the hubs of this round's group expect the state of `epoch`, which nobody can download from this peer */
-  HV_EPOCH_GIVE,       /* the latest snapshot, as the state of `epoch`, to the hubs that expect it; `ask`: to the one that asks */
-  HV_EPOCH_WITHDRAW,   /* the offer */
-  HV_EPOCH_LOOK,       /* for a state of `epoch` or later */
-  HV_EPOCH_LOAD,       /* the same, and take it */
-  HV_EPOCH_WANT,       /* the averages of `epoch` to `number` - 1, of which `samples` bytes may wait; none: wants nothing more */
+  HV_EPOCH_WAKE,     /* the report has changed; `ask`: and look for peers */
+  HV_EPOCH_REACHED,  /* of `which`: this peer seeks no round before `epoch` */
+  HV_EPOCH_SEEK,     /* of `which`: a group for `epoch` */
+  HV_EPOCH_TRIGGER,  /* of `which`: its round begins, with `samples` */
+  HV_EPOCH_CANCEL,   /* of `which` */
+  HV_EPOCH_GIVE_UP,  /* of `which`: its search, if it has no group yet, which ends with NOBODY */
+  HV_EPOCH_ASIDE,    /* nobody waits for this peer */
+  HV_EPOCH_COMES,    /* this peer comes at `epoch` */
+  HV_EPOCH_OFFER,    /* the latest snapshot, as the state of `epoch` */
+  HV_EPOCH_EXPECT,   /* the hubs of this round's group expect the state of `epoch`, which nobody can download from this peer */
+  HV_EPOCH_GIVE,     /* the latest snapshot, as the state of `epoch`, to the hubs that expect it; `ask`: to the one that asks */
+  HV_EPOCH_WITHDRAW, /* the offer */
+  HV_EPOCH_LOOK,     /* for a state of `epoch` or later */
+  HV_EPOCH_LOAD,     /* the same, and take it */
+  /* the averages of `epoch` to `number` - 1, of which `samples` bytes may wait; `ask`: so many of the last ones may still be made;
+     none: wants nothing more */
+  HV_EPOCH_WANT,
   HV_EPOCH_REFUSE,     /* the average of `epoch` that came: it is of another replica, or does not fit */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
   /* samples: of PREPARE: behind it when the epoch began to end, and end.samples with batches since; of STEP: behind it, and 0 if it

@@ -119,6 +119,10 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
     self->own.coming.most = found;
     return;
   }
+  if (!self->is_asked && epoch_leads_on(self, e, found)) {
+    self->wanted = self->wanted > found ? self->wanted : found;
+    return;
+  }
   self->wanted = self->wanted > f->epoch ? self->wanted : f->epoch;
   if (self->is_asked || !self->traits.sums || self->load_us > HV_EPOCH_CHASE_US || f->n_peers < 1 || !epoch_forms_groups(self, f))
     return;
@@ -387,7 +391,8 @@ void epoch_looks(hv_epoch *self, const epoch_event *e) {
     return;
   }
   uint64_t there = hv_epoch_state_epoch(&self->traits, f->epoch);
-  if (!f->n_peers || self->look.found == HV_EPOCH_NONE || self->look.found >= there) {
+  int is_there = self->look.found >= there || epoch_leads_on(self, e, self->look.found);
+  if (!f->n_peers || self->look.found == HV_EPOCH_NONE || is_there) {
     comes_first(self, e, 0);
     return;
   }

@@ -367,7 +367,8 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
   hv_epoch_run *r = &self->end;
   int counted = self->told != r->epoch, has_samples = r->samples || counted;
   hv_epoch_outcome outcome = e->outcome;
-  if (outcome == HV_EPOCH_NOBODY && e->n_members > 1 && self->loads && self->lineage->is_kept) /* with a hub */
+  int met_hub = e->n_members > 1, are_past = e->figures->n_peers > 1 && e->figures->epoch > r->epoch;
+  if (outcome == HV_EPOCH_NOBODY && (met_hub || are_past) && self->loads && self->lineage->is_kept)
     outcome = HV_EPOCH_LEFT_OUT; /* it came as the others ended this epoch, who had not heard of it */
   else if (outcome == HV_EPOCH_LEFT_OUT && e->figures->n_peers <= 1)
     outcome = HV_EPOCH_NOBODY; /* by a hub alone, which makes no step */

@@ -72,8 +72,10 @@ void epoch_looks(hv_epoch *self, const epoch_event *e);                        /
 
 /* epoch_repeat.c */
 int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most); /* to a state */
-int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most);   /* with the state that it has loaded */
-/* The change of its local steps since an anchor of the swarm stays, also beside a later one. */
+/* True if the averages that follow the state of `found`, which is on offer, lead from there into the swarm's epoch. */
+int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found);
+int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most); /* with the state that it has loaded */
+/* Its progress, since an anchor that was the swarm's, stays beside a later one. */
 int epoch_keeps_progress(const hv_epoch *self);
 uint64_t epoch_repeats_for(const hv_epoch *self); /* the epoch of which others hear, before the last step; HV_EPOCH_NONE */
 void epoch_repeats(hv_epoch *self, const epoch_event *e, uint64_t most); /* from COMING or LOADING */

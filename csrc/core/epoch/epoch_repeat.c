@@ -30,6 +30,17 @@ static uint64_t goal_of(const hv_progress_figures *f, uint64_t most) {
   return f->epoch < most ? f->epoch : most;
 }
 
+/* Rule 12: so many averages are fewer bytes than the state. */
+static int are_few(const hv_epoch *self, uint64_t n) {
+  return n <= HV_EPOCH_ENTRIES && n <= self->config.state_bytes / self->config.entry_bytes;
+}
+
+int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found) {
+  const hv_progress_figures *f = e->figures;
+  return found != HV_EPOCH_NONE && found > self->told && found < f->epoch && has_entries(self, f) &&
+         are_few(self, f->epoch - found);
+}
+
 /* Rules 11 and 12. */
 int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most) {
   uint64_t goal = goal_of(e->figures, most), n = goal > self->replica ? goal - self->replica : 1;
@@ -38,7 +49,7 @@ int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t m
     return 0;
   if (goal <= self->replica && !is_left(self))
     return 0;
-  return n <= HV_EPOCH_ENTRIES && n <= self->config.state_bytes / self->config.entry_bytes;
+  return are_few(self, n);
 }
 
 int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most) {
@@ -53,6 +64,7 @@ static void wants(hv_epoch *self, uint64_t first, uint64_t until) {
   order->epoch = first;
   order->number = until;
   order->samples = self->config.state_bytes;
+  order->ask = until > first ? self->traits.lead : 0;
 }
 
 static uint64_t *asked_of(hv_epoch *self) {
@@ -127,6 +139,11 @@ void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e) {
     epoch_enters(self, e);
 }
 
+/* The average that is next is perhaps under way (rule 14). */
+static int may_be_made(const hv_epoch *self, uint64_t goal) {
+  return goal <= self->replica + self->traits.lead;
+}
+
 /* Rules 14 and 17. */
 void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
   hv_epoch_repeating *r = &self->own.repeating;
@@ -142,7 +159,7 @@ void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
     r->asked = goal;
     wants(self, self->replica, goal);
     epoch_tell(self, HV_EPOCH_SAYS_REPEATS)->number = goal;
-  } else if (goal <= self->replica && e->now_us >= r->until_us) /* its group has made no step, perhaps */
+  } else if (may_be_made(self, goal) && e->now_us >= r->until_us) /* its group has made no step, perhaps */
     epoch_repeats_no_more(self, e);
   else if (goal <= self->replica && e->now_us >= r->again_us) {
     r->again_us = e->now_us + HV_EPOCH_AGAIN_US;

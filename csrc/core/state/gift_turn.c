@@ -151,12 +151,25 @@ static int have_clients_alone_it(const hv_gift_figures *f) {
   return f->n_trainers > 0;
 }
 
+/* It has given a state, and rests for longer than it takes to ask another one. */
+static int may_another_give(const hv_gift_turn *t, const hv_gift_figures *f) {
+  if (t->rest_us <= us(HV_GIFT_ANSWER_MS) || f->arrived)
+    return 0;
+  for (size_t i = 0; i < f->n_trainers; i++)
+    if (!hv_peer_equal(&f->trainers[i].id, &t->giver) && !has_failed(t, &f->trainers[i].id) &&
+        ability(t, &f->trainers[i], f->least) != NOT_ABLE)
+      return 1;
+  return 0;
+}
+
 int hv_gift_turn_look(hv_gift_turn *t, uint64_t now_us, const hv_gift_figures *f) {
   int are_clients = have_clients_alone_it(f);
   if (now_us >= t->large_until_us)
     t->n_large = 0;
   if (t->is_asking)
     judge(t, now_us, f, are_clients);
+  if (t->is_asking && may_another_give(t, f))
+    hv_gift_turn_fail(t);
   const hv_gift_trainer *next = !t->is_asking && are_clients && f->has_room ? choose(t, f) : NULL;
   if (next)
     ask(t, now_us, &next->id, next->epoch);

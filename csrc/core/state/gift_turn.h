@@ -37,7 +37,7 @@ typedef struct hv_gift_turn {
   /* When the giver was asked, when bytes came, when the first bytes of this state came (0: none), how long the giver rests, and
    * when no trainer was known to be ahead of it. */
   uint64_t asked_us, since_us, begun_us, rest_us, level_us;
-  hv_peer_id failed[HV_GIFT_FAILED]; /* gave nothing, until no other is left; the oldest is overwritten */
+  hv_peer_id failed[HV_GIFT_FAILED]; /* gave nothing, or rest, until no other is left; the oldest is overwritten */
   size_t n_failed;
   hv_peer_id large[HV_GIFT_FAILED]; /* have a state that is too large, until large_until_us; the oldest is overwritten */
   size_t n_large;
@@ -46,7 +46,8 @@ typedef struct hv_gift_turn {
   size_t n_right;
 } hv_gift_turn;
 
-/* Looks at the figures: may end the turn of the present giver, and may choose another. 1: another one is asked now. */
+/* Looks at the figures: may end the turn of the present giver, as of one that rests for long, and may choose another. 1: another
+ * one is asked now. */
 int hv_gift_turn_look(hv_gift_turn *turn, uint64_t now_us, const hv_gift_figures *figures);
 /* The words of a round: these have the swarm's replica (of more than HV_GIFT_RIGHT the first). giver (NULL: nobody): the one that
  * gives its state without a request, because others of the group lack it. */

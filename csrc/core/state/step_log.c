@@ -40,13 +40,13 @@ struct hv_step_log {
   uint64_t kept_bytes;
   uint64_t added_us; /* when the latest average was added, kept or not; 0: none was */
 
-  uint64_t first, until, ahead;
+  uint64_t first, until, made, ahead;
   fetched *there[HV_STEP_LOG_ENTRIES]; /* of `first` and the epochs after it */
   size_t n_there;
   uint64_t there_bytes;
   /* the entry after these */
   int lost, is_full;   /* is_full: it waits until others are dropped */
-  uint64_t looking_us; /* when it was looked for first */
+  uint64_t looking_us; /* when it was looked for first, having been made */
   hv_hash refused[HV_STATE_REFUSED_MAX];
   size_t n_refused;
   hv_state_load load;
@@ -295,7 +295,9 @@ static void refuse_digest(hv_step_log *log, const hv_hash *digest) {
     log->refused[log->n_refused++] = *digest;
 }
 
-static int is_late(const hv_step_log *log) {
+static int is_late(hv_step_log *log) {
+  if (coming(log) >= log->made)
+    log->looking_us = log_now(log);
   return log_now(log) - log->looking_us >= HV_STEP_LOG_LOOK_US;
 }
 
@@ -415,10 +417,11 @@ static void drop_there(hv_step_log *log, size_t from, size_t n) {
   memmove(&log->there[from], &log->there[from + n], (log->n_there - from) * sizeof log->there[0]);
 }
 
-void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t ahead) {
+void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t made, uint64_t ahead) {
   uint64_t before = coming(log), skipped = first - log->first;
   int was_wanted = log->until > log->first;
   log->ahead = ahead;
+  log->made = made;
   if (first >= until || first < log->first || skipped > log->n_there)
     drop_there(log, 0, log->n_there);
   else

@@ -17,7 +17,7 @@
 #define HV_STEP_LOG_ENTRIES 32
 #define HV_STEP_LOG_PLACES 64 /* keys of a run, used in turn: a key of its own for each epoch would stay in the DHT for an hour */
 #define HV_STEP_LOG_STAMPS 16
-#define HV_STEP_LOG_LOOK_US 5000000ull   /* ENTRY: for an offer of it */
+#define HV_STEP_LOG_LOOK_US 5000000ull   /* ENTRY: for an offer of it, once it has been made */
 #define HV_STEP_LOG_STALL_US 30000000ull /* ENTRY: from one byte of it to the next */
 #define HV_STEP_LOG_AGAIN_US 500000ull
 #define HV_STEP_LOG_SHORT_US 500000ull /* of an epoch whose average is not kept: to announce it takes about as long */
@@ -71,9 +71,10 @@ typedef enum hv_step_log_standing {
 } hv_step_log_standing;
 
 /* Wants the entries of the epochs first to until - 1, which the others have ended; they come one after another, at most `ahead`
- * bytes of them wait, and an entry that is larger is lost. Called again as the swarm goes on; entries before `first` are dropped,
- * and first == until wants none. An entry that was lost stays so until it is not wanted any more. */
-void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t ahead);
+ * bytes of them wait, and an entry that is larger is lost. Those of `made` and later epochs may still be averaged, and are waited
+ * for. Called again as the swarm goes on; entries before `first` are dropped, and first == until wants none. An entry that was lost
+ * stays so until it is not wanted any more. */
+void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t made, uint64_t ahead);
 /* THERE: *facts, and *chunks with one span for each chunk, borrowed; the caller may keep a reference. Both may be NULL. */
 hv_step_log_standing hv_step_log_look(const hv_step_log *log, uint64_t epoch, hv_step_log_facts *facts, hv_payload **chunks);
 /* This entry is of another replica, or does not fit: it is looked for again without it, and those after it are dropped. Once

@@ -22,7 +22,7 @@ typedef struct request {
   uint64_t memory;
   hv_hive_averager *averager;
   hv_step_log_facts facts;
-  uint64_t first, until, ahead, all;
+  uint64_t first, until, made, ahead, all;
   hv_step_log_standing standing;
   hv_payload *chunks; /* a reference */
 } request;
@@ -159,12 +159,13 @@ hv_status hv_hive_step_log_offered(hv_hive_step_log *log, size_t *n, uint64_t *f
 static void start_want(hv_hive_op *o, hv_node *node) {
   const request *r = asked(o);
   (void)node;
-  hv_step_log_want(o->u.log.log->log, r->first, r->until, r->ahead);
+  hv_step_log_want(o->u.log.log->log, r->first, r->until, r->made, r->ahead);
   hv_hive_end_op(o, HV_OK, "");
 }
 
-hv_status hv_hive_step_log_want(hv_hive_step_log *log, uint64_t first, uint64_t until, uint64_t ahead, hv_error *err) {
-  request r = {.first = first, .until = until, .ahead = ahead};
+hv_status hv_hive_step_log_want(hv_hive_step_log *log, uint64_t first, uint64_t until, uint64_t made, uint64_t ahead,
+                                hv_error *err) {
+  request r = {.first = first, .until = until, .made = made, .ahead = ahead};
   return ask(log, &r, start_want, err);
 }
 

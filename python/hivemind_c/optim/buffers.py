@@ -56,6 +56,7 @@ class Buffers:
         self._here = [False] * len(live)  # of _names, whether the module's is in _taken
         self._is_taken = self._is_shared = False  # the second: _last is the swarm's
         self._weight = 1.0
+        self.are_spoilt = False  #: whether a buffer that was made ready is not finite any more
         self.samples: Optional[int] = None  # since the last average; None: nobody counts them
 
     def __bool__(self) -> bool:
@@ -116,11 +117,12 @@ class Buffers:
         if not self._is_taken:
             self.take()
         self._weight = 1.0 if self.samples is None else float(self.samples)
+        self.are_spoilt = False
         for average, taken, last, here in zip(self.averages, self._taken, self._last, self._here):
             usable = _usable(taken) if here else torch.zeros_like(taken, dtype=torch.bool)
             average.copy_(torch.where(usable, taken, last))
             if here and not (usable | ~_usable(last)).all():
-                self._weight = 0.0
+                self._weight, self.are_spoilt = 0.0, True
                 self._say(
                     "spoilt",
                     "a buffer of the module is not finite any more: this peer counts for nothing in this averaging "
@@ -175,11 +177,6 @@ class Buffers:
         """
         for tensor, values in before:
             _write(tensor, values)
-
-    @property
-    def are_spoilt(self) -> bool:
-        """True if a buffer that was made ready is not finite any more."""
-        return not self._weight
 
     def drop(self) -> None:
         """Forgets what was taken, because the round failed or the state is another one."""

@@ -108,11 +108,11 @@ class StepLog:
         return {"WANT": self._want, "REFUSE": self._refuse, "LISTEN": lambda order, lane: self._listen(machine)}
 
     def _want(self, order: Order, lane: int) -> None:
-        """Wants the averages from order.epoch to order.number, at most order.samples bytes of them."""
+        """Wants the averages from order.epoch to order.number, of which the last order.ask may still be made."""
         self._wanted, self._until = (order.epoch, order.number) if order.number > order.epoch else (None, 0)
         self._shown = -math.inf
         if self.core is not None:
-            self.core.want(order.epoch, order.number, order.samples)
+            self.core.want(order.epoch, order.number, order.number - order.ask, order.samples)
 
     def _refuse(self, order: Order, lane: int) -> None:
         """The average of a swarm epoch does not fit: looks for another one."""

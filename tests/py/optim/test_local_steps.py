@@ -463,6 +463,14 @@ def test_float_buffers_are_averaged_as_values(normed_swarm):
     assert all((peer.model[1].running_var > 0).all() for peer in peers)
 
 
+def test_lone_peer_with_buffers_steps_its_anchor(normed_swarm):
+    """Its buffers are the swarm's, so no sample of theirs is to be averaged; they are finite all the same."""
+    (peer,) = normed_swarm(1)
+    peer.train(3)
+    assert_all_counted([peer])
+    assert not torch.equal(peer.after[2], flat(normed()))
+
+
 def test_joiner_has_the_buffers_of_the_last_average(normed_swarm):
     peers = normed_swarm(2)
     meet(peers)
@@ -590,10 +598,17 @@ def trains_until(peers, condition):
     together(*(functools.partial(trains, peer) for peer in peers))
 
 
-def model_of(peer):
-    """A validation sees the anchor and the buffers of the last average."""
-    with peer.optimizer.use_anchor():
-        return torch.cat([flat(peer.model), statistics_of(peer)])
+def averages_of_buffers(peer):
+    """Returns a dict that gets them, by the epoch whose step took them over."""
+    buffers, hands, averages = peer.optimizer.state_averager.buffers, peer.optimizer.driver.hands, {}
+    apply = buffers.apply
+
+    def applied():
+        apply()
+        averages[hands.end.epoch] = torch.cat([average.flatten() for average in buffers.offer()[1]])
+
+    buffers.apply = applied
+    return averages
 
 
 def test_peer_three_rounds_late_repeats_them_and_loses_nothing(normed_swarm):
@@ -602,6 +617,7 @@ def test_peer_three_rounds_late_repeats_them_and_loses_nothing(normed_swarm):
     meet(peers)
     together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in peers))
     *others, late = peers
+    here, there = averages_of_buffers(late), averages_of_buffers(others[0])
     late.batch()
     goal = late.optimizer.local_epoch + 3
     trains_until(others, lambda: others[0].optimizer.local_epoch >= goal)
@@ -614,9 +630,9 @@ def test_peer_three_rounds_late_repeats_them_and_loses_nothing(normed_swarm):
     assert max(common) >= goal
     for epoch in common:
         assert torch.equal(late.after[epoch], others[0].after[epoch]), epoch
+    for epoch in range(goal - 3, goal):
+        assert torch.equal(here[epoch], there[epoch]), epoch
     assert torch.isfinite(flat(late.model)).all()
-    if len({peer.optimizer.local_epoch for peer in peers}) == 1:
-        assert torch.equal(model_of(late), model_of(others[0]))
 
 
 def test_joiner_repeats_the_outer_steps_since_its_load(swarm):

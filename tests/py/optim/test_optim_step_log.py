@@ -77,7 +77,7 @@ def test_absent_peer_decodes_the_average_that_others_kept(peers, dhts, compressi
         network().parameters(), dht=dhts[2], prefix=f"{run}-absent", compression=compression, start=True
     )
     try:
-        log.want(0, 3, 1 << 20)
+        log.want(0, 3, 3, 1 << 20)
         assert eventually(lambda: log.look(2)[0] == "THERE")
         for epoch in range(3):
             standing, before, stamps = log.look(epoch)
@@ -178,7 +178,7 @@ def test_core_log_refuses_arguments_that_are_none(dhts, averager):
     with pytest.raises(hivemind.HivemindError, match="did not keep") as caught:
         log.add(averager.core, 1, MARK, (1,))
     assert caught.value.status == "NOT_FOUND"
-    for wrong in ((-1, 2, 3), (1, 2, "3")):
+    for wrong in ((-1, 2, 2, 3), (1, 2, 2, "3"), (1, 2, 3)):
         with pytest.raises((TypeError, ValueError, OverflowError)):
             log.want(*wrong)
     assert log.look(5) == ("NOT_WANTED", None, None) and log.progress() == (0, 0) and log.offered() == (0, 0, 0)
@@ -195,7 +195,7 @@ def test_core_log_refuses_arguments_that_are_none(dhts, averager):
 def test_core_log_may_outlive_its_node(dht):
     one = dht()
     log = _hivemind_c.StepLog(one.core, "run", 1000)
-    log.want(0, 5, 1000)
+    log.want(0, 5, 5, 1000)
     one.shutdown()
     with pytest.raises(hivemind.HivemindError):
         log.look(0)
@@ -205,7 +205,7 @@ def test_core_log_may_outlive_its_node(dht):
 def test_lost_entry_is_told_in_time(dhts):
     log = _hivemind_c.StepLog(dhts[0].core, f"log-{next(RUNS)}", 1000)
     begun = time.monotonic()
-    log.want(7, 9, 1000)
+    log.want(7, 9, 9, 1000)
     assert log.look(7)[0] == "COMES"
     assert eventually(lambda: log.look(7)[0] == "LOST")
     assert 4 < time.monotonic() - begun < PATIENCE and log.changes == 1

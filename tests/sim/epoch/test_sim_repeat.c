@@ -47,6 +47,17 @@ static void joiner_with_a_load_of_four_epochs_comes_in(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* The others count an epoch before its gradients are averaged. The joiner looked five seconds for an average that was being made,
+ * gave it up as lost, and loaded state after state. */
+static void joiner_waits_for_an_average_that_is_being_made(void **unused) {
+  (void)unused;
+  home_scene s = usual(3, 20000000, 48000000, HV_CODEC_UNIFORM8);
+  s.options.delay_grad_averaging = s.options.delay_optimizer_step = s.options.offload = 1;
+  s.joiners = 1;
+  s.goals = HOME_MEETS;
+  plays_seeds(&s, 1);
+}
+
 /* It makes no step by itself, as it waits and did not begin the run: its replica is what the others' was. */
 static home_scene one_is_away_for_five_epochs(void) {
   home_scene s = usual(4, 4000000, 2000000, HV_CODEC_UNIFORM8);
@@ -117,6 +128,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(joiner_with_a_load_of_two_epochs_comes_in),
       cmocka_unit_test(joiner_with_a_load_of_four_epochs_comes_in),
+      cmocka_unit_test(joiner_waits_for_an_average_that_is_being_made),
       cmocka_unit_test(peer_that_was_cut_off_repeats_five_steps),
       cmocka_unit_test(peer_that_stood_still_repeats_five_steps),
       cmocka_unit_test(late_anchor_is_repeated_and_no_sample_is_lost),

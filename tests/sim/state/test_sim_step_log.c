@@ -177,18 +177,22 @@ static void end(keeper *k, hv_node *node, void *arg) {
 }
 
 typedef struct wanting {
-  uint64_t first, until, ahead;
+  uint64_t first, until, made, ahead;
 } wanting;
 
 static void want(keeper *k, hv_node *node, void *arg) {
   const wanting *w = arg;
   (void)node;
-  hv_step_log_want(k->log, w->first, w->until, w->ahead);
+  hv_step_log_want(k->log, w->first, w->until, w->made, w->ahead);
+}
+
+static void wants_from(scene *sc, size_t node, uint64_t first, uint64_t until, uint64_t made, uint64_t ahead) {
+  wanting w = {first, until, made, ahead};
+  tell(sc, node, want, &w);
 }
 
 static void wants(scene *sc, size_t node, uint64_t first, uint64_t until, uint64_t ahead) {
-  wanting w = {first, until, ahead};
-  tell(sc, node, want, &w);
+  wants_from(sc, node, first, until, until, ahead);
 }
 
 static void refuse(keeper *k, hv_node *node, void *arg) {
@@ -262,6 +266,28 @@ static void entry_is_looked_for_until_it_is_announced(void **unused) {
     adds(&sc, i, 9, 0);
   assert_true(stands(&sc, 3, 9, HV_STEP_LOG_THERE, 4) >= 0);
   has(&sc, 3, 9, 0);
+  close_scene(&sc);
+}
+
+/* The others count the next epoch while they average the gradients of this one. */
+static void entry_that_may_still_be_averaged_is_waited_for(void **unused) {
+  (void)unused;
+  scene sc;
+  open_scene(&sc, 7, 4, 0, 0);
+  for (size_t i = 0; i < 3; i++)
+    adds(&sc, i, 8, 0);
+  wants_from(&sc, 3, 8, 10, 9, 100 * ENTRY);
+  run(&sc, 20);
+  has(&sc, 3, 8, 0);
+  assert_int_equal(look(&sc, 3, 9), HV_STEP_LOG_COMES);
+  for (size_t i = 0; i < 3; i++)
+    adds(&sc, i, 9, 0);
+  assert_true(stands(&sc, 3, 9, HV_STEP_LOG_THERE, 4) >= 0);
+  wants_from(&sc, 3, 9, 11, 10, 100 * ENTRY);
+  run(&sc, 20);
+  assert_int_equal(look(&sc, 3, 10), HV_STEP_LOG_COMES);
+  wants_from(&sc, 3, 9, 12, 11, 100 * ENTRY); /* it must have been averaged by now */
+  assert_in_range((uint64_t)(10 * stands(&sc, 3, 10, HV_STEP_LOG_LOST, 10)), 45, 70);
   close_scene(&sc);
 }
 
@@ -563,6 +589,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(entries_come_from_their_keepers),
       cmocka_unit_test(entry_is_looked_for_until_it_is_announced),
+      cmocka_unit_test(entry_that_may_still_be_averaged_is_waited_for),
       cmocka_unit_test(log_keeps_the_latest_entries_within_its_bounds),
       cmocka_unit_test(gap_begins_a_new_log),
       cmocka_unit_test(average_of_a_short_epoch_ends_the_log),

@@ -240,6 +240,74 @@ static void entries_come_beside_the_state(void **unused) {
   assert_int_equal(s->lineage.is_made, 0);
 }
 
+/* The others count an epoch while they average the gradients of the one before: the latest average is waited for, as long as a
+ * round may last. */
+static void average_that_is_perhaps_under_way_is_waited_for(void **unused) {
+  (void)unused;
+  scene *s = in_epoch_one();
+  swarm_is_in(s, 20);
+  batch(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 20});
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  s->e.traits.lead = 1;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADS, .epoch = 20});
+  swarm_is_in(s, 22);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  wants(s, 20, 22);
+  assert_int_equal(has(s, HV_EPOCH_WANT)->ask, 1); /* that of 21 */
+  s->now_us += SECOND;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 20, .mark = mark_of('y'), .has_mark = 1});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  entry_comes(s, 20, mark_of('y'));
+  makes_the_step(s);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  s->now_us += s->e.config.averaging_us - SECOND;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  s->now_us += SECOND;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 21);
+}
+
+/* Rule 12 of the epoch: the state of the swarm's epoch is not made yet, and the logs lead there from an older one. */
+static void older_state_is_loaded_if_logs_lead_on_from_it(void **unused) {
+  (void)unused;
+  scene *s = in_epoch_one();
+  swarm_is_in(s, 20);
+  batch(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 18});
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 18);
+  s = in_epoch_one();
+  s->e.config.entry_bytes = STATE; /* two averages are more than a state */
+  swarm_is_in(s, 20);
+  batch(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 18});
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 20);
+}
+
+/* Rule 7 of the epoch: it came as the others ended its epoch, and finds nobody. */
+static void peer_that_has_caught_up_makes_no_step_by_itself(void **unused) {
+  (void)unused;
+  scene *s = late_by_one();
+  entry_comes(s, 1, s->lineage.mark);
+  makes_the_step(s);
+  epoch_is_over(s);
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  swarm_is_in(s, 3);
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_NOBODY, NULL, 0);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  wants(s, 2, 3);
+}
+
 /* A peer that repeats costs the others nothing; for its last step they form groups as for one that loads. */
 static void others_hear_of_the_last_step_alone(void **unused) {
   (void)unused;
@@ -305,6 +373,9 @@ int main(void) {
       cmocka_unit_test(left_out_peer_waits_no_longer_than_a_round_lasts),
       cmocka_unit_test(peer_that_stepped_by_itself_loads_the_state),
       cmocka_unit_test(entries_come_beside_the_state),
+      cmocka_unit_test(average_that_is_perhaps_under_way_is_waited_for),
+      cmocka_unit_test(older_state_is_loaded_if_logs_lead_on_from_it),
+      cmocka_unit_test(peer_that_has_caught_up_makes_no_step_by_itself),
       cmocka_unit_test(others_hear_of_the_last_step_alone),
       cmocka_unit_test(step_that_broke_is_not_repeated_again),
       cmocka_unit_test(restored_peer_repeats_from_its_checkpoint),

@@ -222,6 +222,28 @@ static void trainers_share_the_work(void **unused) {
   assert_in_range(turns, 10, 50);
 }
 
+/* A state took 24 s, and its giver sends none for 96 s. */
+static void another_trainer_is_asked_while_one_rests(void **unused) {
+  (void)unused;
+  hub h = a_hub();
+  hv_gift_trainer trainers[] = {client(AMBER, 1), client(BLUE, 1)};
+  uint64_t first = look(&h, trainers, 2, 0);
+  h.figures.arrived = 1000;
+  look(&h, trainers, 2, 24);
+  h.figures.arrived = 0;
+  hv_gift_turn_came(&h.turn, h.now_us, 1);
+  h.figures.least = 2;
+  assert_int_equal(look(&h, trainers, 2, 1), first);
+  trainers[0].epoch = trainers[1].epoch = 2;
+  uint64_t second = look(&h, trainers, 2, 1);
+  assert_int_not_equal(second, first);
+  h.figures.arrived = 1000;
+  look(&h, trainers, 2, 24);
+  h.figures.arrived = 0;
+  hv_gift_turn_came(&h.turn, h.now_us, 2);
+  assert_int_equal(look(&h, trainers, 2, 1), second);
+}
+
 static void hub_waits_for_bytes_that_come(void **unused) {
   (void)unused;
   hub h = a_hub();
@@ -291,6 +313,7 @@ int main(void) {
       cmocka_unit_test(trainer_that_starts_again_is_asked_again),
       cmocka_unit_test(trainer_with_a_state_too_large_is_asked_once_an_hour),
       cmocka_unit_test(trainers_share_the_work),
+      cmocka_unit_test(another_trainer_is_asked_while_one_rests),
       cmocka_unit_test(hub_waits_for_bytes_that_come),
       cmocka_unit_test(hub_does_not_ask_while_a_trainer_can_be_dialled),
       cmocka_unit_test(hub_asks_nobody_without_room_or_for_an_older_epoch),
