@@ -35,6 +35,17 @@ MODES = {
 }
 
 
+def figures_of(record):
+    """The figures of the latest record. With delays the first one comes an epoch late.
+
+    Args:
+        record: The record, or None.
+    """
+    if record is None:
+        return {}
+    return dict(outcome=record.outcome, computed_s=record.computing_s + record.stepping_s, wall_s=record.wall_s)
+
+
 def main(path, options):
     o = {**DEFAULTS, **options}
     torch.set_num_threads(1)
@@ -84,9 +95,7 @@ def main(path, options):
             if optimizer.local_epoch != epoch:
                 with optimizer.use_anchor():
                     loss = held_out_loss(model, held_out, rows=32)
-                record = optimizer.last_epoch
-                seconds = dict(computed_s=record.computing_s + record.stepping_s, wall_s=record.wall_s)
-                say("epoch", n=optimizer.local_epoch, loss=loss, outcome=record.outcome, **seconds, **counts)
+                say("epoch", n=optimizer.local_epoch, loss=loss, **figures_of(optimizer.last_epoch), **counts)
             else:
                 say("batch", **counts)
         say("ends", **counts)

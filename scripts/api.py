@@ -45,6 +45,8 @@ RANGES: Dict[str, Dict[str, str]] = {
         "when_alone": '"train", "wait", "stop"',
         "declare_state_period": WEEK,
         "default_refresh_period": "s, 0 or more",
+        "expected_peers": "peers, 1 or more",
+        "num_inner_steps": "batches, 1 or more",
         "expected_drift_peers": "peers; below 0: 3",
         "expected_drift_rate": "share of the peers; below 0: 0.2",
         "fast": "times, 1 or more",
@@ -93,6 +95,7 @@ RANGES: Dict[str, Dict[str, str]] = {
 #: the class whose arguments a class takes as **options
 TAKES = {
     "HivemindStrategy": "Optimizer",
+    "DiLoCoOptimizer": "Optimizer",
     "GradientAverager": "DecentralizedAverager",
     "PowerSGDGradientAverager": "GradientAverager",
     "TrainingStateAverager": "DecentralizedAverager",

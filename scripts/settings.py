@@ -6,14 +6,21 @@ Pure: bytes of a parameter in, tables out. tests/py/project/test_settings.py mea
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import pathlib
 import re
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/howto/choose-settings.md"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/howto/choose-settings.md"
 MODES_PAGE = PAGE.with_name("which-mode.md")
 SIZES = {"0.1 billion": 1e8, "1 billion": 1e9, "7 billion": 7e9}
+_spec = importlib.util.spec_from_file_location("ways", ROOT / "python/hivemind_c/optim/ways.py")  # without a build
+ways = importlib.util.module_from_spec(_spec)  # type: ignore[arg-type]
+_spec.loader.exec_module(ways)  # type: ignore[union-attr]
+CODECS, STATE_EVERY, WAYS, sent = ways.CODECS, ways.STATE_EVERY, ways.WAYS, ways.sent
+averaging_s, least_s, recommended = ways.averaging_s, ways.least_s, ways.recommended
 LINES = (20, 100, 1000)  #: Mbit/s
 FLOAT32 = 4.0
 MOMENTS = 8.0  #: of AdamW
@@ -40,21 +47,6 @@ MODES = [
     # anchor, momentum and difference; joiners get the first two
     Mode("local steps", "`local_steps=True`", 8 + MOMENTS, 12, 2 * FLOAT32),
 ]
-
-#: bytes of a value under each codec, its tables included
-CODECS: Dict[str, float] = {
-    "NoCompression": 4,
-    "Float16Compression": 2,
-    "Uniform8BitQuantization": 1 + 1024 / 2**17,
-    "BlockwiseQuantization": 1 + 4 / 4096,
-    "Linear8BitQuantization": 1 + 2 / 64,
-    "Linear4BitQuantization": 0.5 + 2 / 64,
-}
-
-
-def sent(value_bytes: float, members: float = float("inf")) -> float:
-    """Bytes a parameter that each member of a group sends, and receives, for one average."""
-    return 2 * value_bytes * (1 - 1 / members)
 
 
 def number(value: float) -> str:
@@ -114,40 +106,17 @@ MATCHMAKING = 10
 DEFAULT_TIMEOUT, DEFAULT_MATCHMAKING = 30, 5  #: of HivemindStrategy
 
 
+def speed(mbit: float) -> float:
+    """Bytes a second that rounds make of a line."""
+    return mbit * 1e6 * USED / 8
+
+
 def on_line(value_bytes: float, parameters: float, mbit: float) -> float:
     """Seconds of one average."""
-    return 8 * sent(value_bytes) * parameters / (mbit * 1e6 * USED)
+    return sent(value_bytes) * parameters / speed(mbit)
 
 
-COMPUTED = 0.9  #: share of the time that should compute
-EVERY = 10  #: averages of gradients from one of parameters to the next
 LEAST_STEP_S = 30  #: that a step should take, whatever the line is
-PATIENT_S = 120  #: seconds between two steps of the optimizer, up to which the exact mode is recommended
-#: the codec of the average; that of the parameters beside it, each EVERY-th time; whether computing hides both
-WAYS = {
-    "exact, 16 bits": ("Float16Compression", "Float16Compression", False),
-    "exact, 8 bits": ("Linear8BitQuantization", "Float16Compression", False),
-    "delayed, 8 bits": ("Linear8BitQuantization", "Float16Compression", True),
-    "local steps, 8 bits": ("Linear8BitQuantization", None, False),
-    "local steps, 4 bits": ("Linear4BitQuantization", None, False),
-}
-
-
-def computing_s(way: str, parameters: float, mbit: float) -> float:
-    """Seconds that a peer must compute between two averages to compute COMPUTED of its time."""
-    codec, beside, is_hidden = WAYS[way]
-    averaged = on_line(CODECS[codec], parameters, mbit)
-    if beside is not None:
-        averaged += on_line(CODECS[beside], parameters, mbit) / EVERY
-    return COMPUTED * averaged if is_hidden else averaged * COMPUTED / (1 - COMPUTED)
-
-
-def recommended(parameters: float, mbit: float) -> str:
-    """The first way with steps of the optimizer that are not too rare; outer steps may be ten times as rare."""
-    for way in WAYS:
-        if computing_s(way, parameters, mbit) <= PATIENT_S * (10 if "local" in way else 1):
-            return way
-    return list(WAYS)[-1]
 
 
 class Settings(NamedTuple):
@@ -160,31 +129,27 @@ class Settings(NamedTuple):
     step_s: float  #: seconds that a step should take, at least
 
 
-HALF = "Float16Compression"
-
-
 def choose(parameters: float, mbit: float) -> Settings:
     """The strategy of the recommended way."""
-    mode = recommended(parameters, mbit)
-    codec, beside, is_hidden = WAYS[mode]
-    joined = STATE if beside else 2 * FLOAT32
-    gradients_s = on_line(CODECS[codec], parameters, mbit)
-    state_s = on_line(CODECS[beside], parameters, mbit) if beside else 0.0
-    options = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"} if is_hidden else {}
-    if not beside:
-        options["local_steps"] = "True"
-    options["grad_compression"] = f"hivemind_c.{codec}()"
-    if beside:
-        options["state_averaging_compression"] = f"hivemind_c.{beside}()"
-        options["average_state_every"] = str(EVERY)
-    if beside and 8 * joined * parameters / (mbit * 1e6 * USED) > PATIENT_S:
-        options["load_state_compression"], joined = f"hivemind_c.{HALF}()", 2 + MOMENTS
+    mode = recommended(seconds_of(parameters, mbit))
+    way = WAYS[mode]
+    joined = STATE if way.state_codec else 2 * FLOAT32
+    gradients_s = on_line(CODECS[way.codec], parameters, mbit)
+    state_s = on_line(CODECS[way.state_codec], parameters, mbit) if way.state_codec else 0.0
+    options = dict(way.options)
+    if way.state_codec and 8 * joined * parameters / (mbit * 1e6 * USED) > ways.PATIENT_S:
+        options["load_state_compression"], joined = "hivemind_c.Float16Compression()", 2 + MOMENTS
     options["matchmaking_time"] = str(MATCHMAKING)
     options["averaging_timeout"] = str(max(60, 10 * math.ceil((MATCHMAKING + 2 * (gradients_s + state_s)) / 10)))
-    averaged = gradients_s + state_s / EVERY
+    averaged = gradients_s + state_s / STATE_EVERY
     download_s = 8 * joined * parameters / (mbit * 1e6 * USED)
-    lasts = averaged if is_hidden else averaged / (1 - COMPUTED)
+    lasts = averaged if way.hidden else averaged / (1 - ways.COMPUTED)
     return Settings(mode, options, gradients_s, state_s, max(LEAST_STEP_S, download_s, lasts))
+
+
+def seconds_of(parameters: float, mbit: float) -> Dict[str, float]:
+    """Seconds of a swarm epoch's averages in each way."""
+    return {name: averaging_s(way, parameters, speed(mbit)) for name, way in WAYS.items()}
 
 
 def all_chosen() -> "List[tuple]":
@@ -257,10 +222,11 @@ def largest() -> str:
 def modes_of_lines() -> str:
     rows = []
     for size, n in CHOSEN.items():
-        for speed in LINES:
-            seconds = [number(computing_s(way, n, speed)) for way in WAYS]
-            rows.append([size, f"{speed:,} Mbit/s", *seconds, recommended(n, speed)])
-    return table(["parameters", "slowest line", *(f"{way}, s" for way in WAYS), "recommended"], rows)
+        for mbit in LINES:
+            seconds = seconds_of(n, mbit)
+            least = [number(least_s(way, seconds[name])) for name, way in WAYS.items()]
+            rows.append([size, f"{mbit:,} Mbit/s", *least, recommended(seconds)])
+    return table(["parameters", "slowest line", *(f"{name}, s" for name in WAYS), "recommended"], rows)
 
 
 def asked() -> str:

@@ -42,6 +42,7 @@ MAY_READ_A_CLOCK = {
 }
 MAY_READ_A_PRIVATE_NAME = {
     "optim/buffer_source.py _walk": "torch says by no public name which buffers a checkpoint has",
+    "optim/grad_scaler.py grads_are_finite": "torch says by no public name whether a GradScaler has unscaled gradients",
     "optim/parameters.py Parameters._seen": "torch counts writes into a tensor under this name alone",
     "optim/parameters.py Parameters.pull": "torch counts writes into a tensor under this name alone",
     "optim/setup_fields.py scheduled_by": "torch names the parts of a ChainedScheduler so, and in no other way",
@@ -60,6 +61,8 @@ MAY_COMPARE_A_STATUS = {
 }
 MAY_READ_A_FIGURE = {
     "optim/epoch_ledger.py EpochLedger._close": "the record of an epoch",
+    "optim/epoch_ledger.py EpochLedger.caught_up": "the record of an epoch",
+    "optim/hands.py Hands._prepare": "the record of an epoch",
     "optim/epoch_work.py EpochWork.seen": "a record of what the machine was told",
     "optim/forecast.py Forecast.update": "a line of the log",
     "optim/progress_tracker.py ProgressTracker.global_progress": "a public property",

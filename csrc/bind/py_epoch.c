@@ -1,7 +1,7 @@
 /* The machine that decides for a peer of a run (core/epoch/epoch.h); hivemind_c/optim/driver.py is its one user.
  *
- * The GIL is its lock. Events go in by the methods; orders come out by next(), a queue for each lane. Readings of the swarm, and
- * reports to it, pass through the Progress, which no event waits for.
+ * The GIL is its lock. Events go in by the methods, and each returns the orders of its lane that follow; next() waits for more.
+ * Readings of the swarm, and reports to it, pass through the Progress, which no event waits for.
  */
 #include "epoch.h"
 
@@ -17,6 +17,8 @@ enum { DISCARDED = 1, CUT = 2 };      /* the number of an order of lost samples 
 #define ORDER_LOST HV_EPOCH_ORDER_KINDS
 /* The same, for a training thread that waits for an entry of the log: to look whether it has come. */
 #define ORDER_LISTEN (HV_EPOCH_ORDER_KINDS + 1)
+/* The same: lane LATE has orders, and needs its thread. */
+#define ORDER_LATE (HV_EPOCH_ORDER_KINDS + 2)
 
 typedef struct lane_queue {
   hv_epoch_order orders[QUEUE];
@@ -33,7 +35,7 @@ typedef struct py_epoch {
   uint64_t lost_by[HV_EPOCH_LOSSES]; /* that have been told */
   hv_epoch_gift gift;                /* to the hubs of the latest group that expects one */
   uint64_t begun_us, paused_us;      /* of the training thread's batch; 0: nobody saw it begin; it is not held up */
-  int has_batch;
+  int has_batch, starts_late;        /* starts_late: an event of the training thread has put orders into lane LATE */
   uint64_t news; /* of the Progress, which rings after each event: those that the training thread's wait has seen */
 } py_epoch;
 
@@ -220,6 +222,14 @@ static void measures_batch(py_epoch *self, uint64_t now_us, int is_here) {
   }
 }
 
+/* Adds a figure for the log to a notice: the swarm's epoch, by the reading that decided, or the loads. */
+static void adds_facts(py_epoch *self, hv_epoch_order *order, const hv_progress_figures *figures) {
+  if (order->action == HV_EPOCH_SAYS_ASIDE || order->action == HV_EPOCH_SAYS_DOUBT)
+    order->number = figures->epoch;
+  else if (order->action == HV_EPOCH_SAYS_LOADED)
+    order->number = self->machine.loads;
+}
+
 /* -1: an exception is set. */
 static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
   hv_hive_progress *progress = bind_progress_of(self->progress);
@@ -235,6 +245,7 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
   reads(progress, event, &figures);
   if (is_here && self->begun_us)
     event->took_us = (self->paused_us ? self->paused_us : event->now_us) - self->begun_us;
+  int was_late_empty = !self->lanes[HV_EPOCH_LATE].n;
   forgets_losses(self);
   hv_trace_on(self->trace, &self->machine, event);
   tells_losses(self, by);
@@ -245,28 +256,103 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
         hv_hive_progress_refresh(progress);
     } else if (order.kind == HV_EPOCH_EXPECT)
       self->gift = hv_epoch_gift_of(&self->env, order.epoch - 1, event->members, event->n_members);
-    else
+    else {
+      if (order.kind == HV_EPOCH_TELL)
+        adds_facts(self, &order, &figures);
       puts_in(self, lane_of(&order, by), &order);
+    }
   }
+  self->starts_late |= by == HV_EPOCH_NOW && was_late_empty && self->lanes[HV_EPOCH_LATE].n;
   self->has_batch |= event->kind == HV_EPOCH_BATCH && event->samples;
   measures_batch(self, event->now_us, is_here);
   hv_hive_progress_ring(progress);
   return 0;
 }
 
+/* ---- orders ---- */
+
+static const char *kind_of(const hv_epoch_order *order) {
+  return (int)order->kind == ORDER_LOST     ? "LOST"
+         : (int)order->kind == ORDER_LISTEN ? "LISTEN"
+         : (int)order->kind == ORDER_LATE   ? "LATE"
+                                            : hv_epoch_order_name(order->kind);
+}
+
+static const char *what_of(const hv_epoch_order *order) {
+  if (order->kind == HV_EPOCH_TELL)
+    return hv_epoch_notice_name((hv_epoch_notice)order->action);
+  if (order->kind == ORDER_LOST)
+    return hv_epoch_loss_text((hv_epoch_loss)order->action);
+  return order->kind == HV_EPOCH_ACT ? hv_epoch_work_name(order->action) : "";
+}
+
+/* (kind, what, which, number, epoch, samples, wait, timeout, ask), as order.py names them. */
+static PyObject *order_tuple(const hv_epoch_order *o) {
+  return Py_BuildValue("(ssiKKKddi)", kind_of(o), what_of(o), (int)o->which, (unsigned long long)o->number,
+                       (unsigned long long)o->epoch, (unsigned long long)o->samples, (double)o->wait_us * 1e-6,
+                       (double)o->timeout_us * 1e-6, o->ask);
+}
+
+/* -1: an exception is set. */
+static int adds_order(PyObject *list, const hv_epoch_order *order) {
+  PyObject *tuple = order_tuple(order);
+  int rc = tuple ? PyList_Append(list, tuple) : -1;
+  Py_XDECREF(tuple);
+  return rc;
+}
+
+/* The orders of a lane as a list. NULL: an exception is set, and they are all there still. */
+static PyObject *takes_orders(py_epoch *self, hv_epoch_lane lane, int starts_late) {
+  const hv_epoch_run *end = &self->machine.end;
+  lane_queue *q = &self->lanes[lane];
+  PyObject *list = PyList_New(0);
+  int rc = list ? 0 : -1;
+  for (size_t i = 0; rc == 0 && i < q->n; i++) {
+    hv_epoch_order order = q->orders[(q->first + i) % QUEUE];
+    if (order.kind == HV_EPOCH_ACT && order.action == HV_EPOCH_PREPARE) {
+      order.epoch = end->epoch;
+      order.ask = end->alone;
+    }
+    rc = adds_order(list, &order);
+  }
+  if (rc == 0 && starts_late)
+    rc = adds_order(list, &(hv_epoch_order){.kind = (hv_epoch_order_kind)ORDER_LATE});
+  if (rc < 0) {
+    Py_XDECREF(list);
+    return NULL;
+  }
+  q->n = 0;
+  self->starts_late &= !starts_late;
+  return list;
+}
+
+/* True if the training thread need not wait for a further order; what lane LATE does next follows from an event of its thread. */
+static int is_over(const py_epoch *self, hv_epoch_lane lane) {
+  return lane == HV_EPOCH_LATE || hv_epoch_is_free(&self->machine) || self->machine.state == HV_EPOCH_LEAVING;
+}
+
+/* ([orders of this lane], whether these are the last ones), or None: there is nothing to do. */
+static PyObject *answer(py_epoch *self, hv_epoch_lane lane) {
+  int starts_late = lane == HV_EPOCH_NOW && self->starts_late, is_last = is_over(self, lane);
+  if (!self->lanes[lane].n && !starts_late && is_last)
+    Py_RETURN_NONE;
+  PyObject *orders = takes_orders(self, lane, starts_late);
+  if (!orders)
+    return NULL;
+  return Py_BuildValue("(NO)", orders, is_last ? Py_True : Py_False);
+}
+
 static PyObject *fed(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
-  return feeds(self, event, by) < 0 ? NULL : Py_NewRef(Py_None);
+  return feeds(self, event, by) < 0 ? NULL : answer(self, by);
 }
 
 /* ---- events ---- */
 
 static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
-  py_epoch *self = (py_epoch *)object;
   unsigned long long number;
-  if (!bind_whole_number(samples, &number) ||
-      feeds(self, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW) < 0)
+  if (!bind_whole_number(samples, &number))
     return NULL;
-  return PyBool_FromLong(hv_epoch_is_free(&self->machine) && !self->lanes[HV_EPOCH_NOW].n);
+  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW);
 }
 
 static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
@@ -359,6 +445,7 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
   static const char *const names[] = {"lane", "which", "status", "parts", "alike", "had_group", "given_up", NULL};
   py_epoch *self = (py_epoch *)object;
   hv_epoch_round round = {.has_replica = self->machine.traits.has_replica};
+  int had_met = self->machine.has_met;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
   bind_parts parts = {0};
   hv_epoch_lane lane;
@@ -377,10 +464,8 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
     hv_epoch_facts facts = hv_epoch_facts_of(&round, members);
     hv_epoch_event event = hv_epoch_round_event(&round, &facts, members);
     result = fed(self, &event, lane);
-    if (result) {
-      Py_DECREF(result);
-      result = PyUnicode_FromString(hv_epoch_outcome_name(facts.outcome));
-    }
+    if (result)
+      result = Py_BuildValue("(sNN)", hv_epoch_outcome_name(facts.outcome), PyBool_FromLong(had_met), result);
   }
   bind_parts_fini(&parts);
   return result;
@@ -456,13 +541,15 @@ static PyObject *with_epoch(PyObject *object, PyObject *number, hv_epoch_event_k
 }
 
 static PyObject *epoch_wanted(PyObject *object, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"epoch", "by_hub", NULL};
+  static const char *const names[] = {"lane", "epoch", "by_hub", NULL};
   hv_epoch_event event = {.kind = HV_EPOCH_WANTED};
   unsigned long long epoch;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|p:wanted", (char **)names, bind_whole_number, &epoch, &event.ok))
+  hv_epoch_lane lane;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&O&|p:wanted", (char **)names, read_lane, &lane, bind_whole_number, &epoch,
+                                   &event.ok))
     return NULL;
   event.epoch = epoch;
-  return fed((py_epoch *)object, &event, HV_EPOCH_NOW);
+  return fed((py_epoch *)object, &event, lane);
 }
 
 static PyObject *epoch_loading(PyObject *object, PyObject *epoch) {
@@ -482,26 +569,7 @@ static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_LEAVE}, HV_EPOCH_NOW);
 }
 
-/* ---- orders ---- */
-
-static const char *kind_of(const hv_epoch_order *order) {
-  return (int)order->kind == ORDER_LOST ? "LOST" : (int)order->kind == ORDER_LISTEN ? "LISTEN" : hv_epoch_order_name(order->kind);
-}
-
-static const char *what_of(const hv_epoch_order *order) {
-  if (order->kind == HV_EPOCH_TELL)
-    return hv_epoch_notice_name((hv_epoch_notice)order->action);
-  if (order->kind == ORDER_LOST)
-    return hv_epoch_loss_text((hv_epoch_loss)order->action);
-  return order->kind == HV_EPOCH_ACT ? hv_epoch_work_name(order->action) : "";
-}
-
-/* (kind, what, which, number, epoch, samples, wait, timeout, ask), as driver.py names them. */
-static PyObject *order_tuple(const hv_epoch_order *o) {
-  return Py_BuildValue("(ssiKKKddi)", kind_of(o), what_of(o), (int)o->which, (unsigned long long)o->number,
-                       (unsigned long long)o->epoch, (unsigned long long)o->samples, (double)o->wait_us * 1e-6,
-                       (double)o->timeout_us * 1e-6, o->ask);
-}
+/* ---- waits ---- */
 
 static int looks_out(const hv_epoch *machine) {
   return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING || machine->state == HV_EPOCH_ENDING ||
@@ -542,28 +610,22 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
   hv_epoch_lane lane;
   if (!read_lane(number, &lane))
     return NULL;
-  lane_queue *q = &self->lanes[lane];
-  while (!q->n) {
-    if (lane == HV_EPOCH_LATE || hv_epoch_is_free(&self->machine) || self->machine.state == HV_EPOCH_LEAVING)
-      Py_RETURN_NONE;
+  while (!self->lanes[lane].n && !is_over(self, lane)) {
     if (self->machine.end.acting[lane] || self->machine.end.rounding[lane]) {
       PyErr_SetString(PyExc_RuntimeError, "the latest order has not been answered");
       return NULL;
     }
     if (waits(self) < 0)
       return NULL;
-    if (!q->n && self->machine.state == HV_EPOCH_REPEATING)
-      return order_tuple(&(hv_epoch_order){.kind = ORDER_LISTEN});
+    if (!self->lanes[lane].n && self->machine.state == HV_EPOCH_REPEATING)
+      puts_in(self, lane, &(hv_epoch_order){.kind = (hv_epoch_order_kind)ORDER_LISTEN});
   }
-  hv_epoch_order order = q->orders[q->first];
-  q->first = (q->first + 1) % QUEUE;
-  q->n--;
-  return order_tuple(&order);
+  return answer(self, lane);
 }
 
 static const PyMethodDef methods[] = {
     {"batch", epoch_batch, METH_O,
-     "batch(samples) -> True if it only counts: so many samples are summed up; 0: the training thread is here without a batch."},
+     "batch(samples) -> answer: so many samples are summed up; 0: the training thread is here without a batch."},
     {"behind", epoch_behind, METH_O,
      "behind(samples): the training thread is here; its batch's gradient is of the model before a state was loaded."},
     {"summed", epoch_summed, METH_VARARGS,
@@ -576,7 +638,9 @@ static const PyMethodDef methods[] = {
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
-     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> outcome: a round is over. parts: the\n"
+     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> (outcome, had met, answer): a round is "
+     "over. had met: before it. parts: "
+     "the\n"
      "results of its averagings. alike: of the state: 1: all that was averaged was this replica; after a failure 1: it is to the\n"
      "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},
     {"word", epoch_word, METH_O, "word(which) -> [mark, rank] for the others of a group, or None: no word of this peer is judged."},
@@ -587,14 +651,13 @@ static const PyMethodDef methods[] = {
      "entry(epoch, mark or None, stamps): the average that was wanted is there, for a replica with that mark; None: it is lost."},
     {"offered", epoch_offered, METH_VARARGS, "offered(lane, epoch, ok): an offer stands, or not."},
     {"wanted", (PyCFunction)(void (*)(void))epoch_wanted, METH_VARARGS | METH_KEYWORDS,
-     "wanted(epoch, by_hub=False): a joiner wants the state of that epoch; by_hub: a hub asks to be given that, or a later one."},
+     "wanted(lane, epoch, by_hub=False): a joiner wants the state of that epoch; by_hub: a hub asks to be given that, or a later "
+     "one."},
     {"restored", epoch_restored, METH_O, "restored(epoch): the program has restored the state of that epoch."},
     {"asked", epoch_asked, METH_O, "asked(least): the program asks for the swarm's state."},
     {"leave", epoch_leave, METH_NOARGS, "This peer leaves."},
     {"next", epoch_next, METH_O,
-     "next(lane) -> the next order of a lane, or None: nothing is left to do. It waits in lane NOW until the training thread may "
-     "go "
-     "on."},
+     "next(lane) -> answer: the orders of a lane. In lane NOW it waits for one, unless the training thread may go on."},
     {NULL, NULL, 0, NULL}};
 
 /* ---- what is so ---- */
@@ -618,25 +681,10 @@ static PyObject *epoch_told(PyObject *object, void *unused) {
   return PyLong_FromUnsignedLongLong(look(object)->told);
 }
 
-static PyObject *epoch_has_late(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(((py_epoch *)object)->lanes[HV_EPOCH_LATE].n != 0);
-}
-
-static PyObject *epoch_has_now(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(((py_epoch *)object)->lanes[HV_EPOCH_NOW].n != 0);
-}
-
 static PyObject *epoch_drops(PyObject *object, void *unused) {
   const hv_epoch_run *r = &look(object)->end;
   (void)unused;
   return PyBool_FromLong(r->acting[HV_EPOCH_NOW] && r->action[HV_EPOCH_NOW] == HV_EPOCH_DROP);
-}
-
-static PyObject *epoch_is_free(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(hv_epoch_is_free(look(object)));
 }
 
 static PyObject *epoch_counts_batches(PyObject *object, void *unused) {
@@ -699,10 +747,7 @@ static const PyGetSetDef attributes[] = {
     {"state", epoch_state, NULL, "The name of the state.", NULL},
     {"waits", epoch_waits, NULL, "The name of the wait that is under way.", NULL},
     {"epoch", epoch_told, NULL, "The epoch that others hear.", NULL},
-    {"has_late", epoch_has_late, NULL, "True if orders of lane LATE are there.", NULL},
-    {"has_now", epoch_has_now, NULL, "True if orders of lane NOW are there.", NULL},
     {"drops", epoch_drops, NULL, "True if the sums are to be dropped: the last one of the orders of lane NOW.", NULL},
-    {"is_free", epoch_is_free, NULL, "True if the training thread may go on to its next batch.", NULL},
     {"counts_batches", epoch_counts_batches, NULL, "True if the next batch counts.", NULL},
     {"waits_for_company", epoch_is_alone, NULL, "True while no epoch ends because this peer is alone.", NULL},
     {"is_unusable", epoch_is_wrong, NULL, "True if this peer must load the swarm's state.", NULL},
@@ -716,7 +761,8 @@ static const PyGetSetDef attributes[] = {
 
 int hv_py_epoch_init(PyObject *module) {
   PyType_Slot slots[] = {
-      {Py_tp_doc, (void *)"What a peer of a run does next (core/epoch/epoch.h); hivemind_c.optim.driver is its user."},
+      {Py_tp_doc, (void *)"What a peer of a run does next (core/epoch/epoch.h); hivemind_c.optim.driver is its user. Each event "
+                          "returns an answer: ([orders of its lane], whether these are the last ones), or None: nothing is to do."},
       {Py_tp_new, (void *)epoch_new},
       {Py_tp_finalize, (void *)epoch_finalize},
       {Py_tp_traverse, (void *)epoch_traverse},

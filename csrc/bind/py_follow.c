@@ -79,6 +79,22 @@ static void closes(py_follower *self) {
   Py_END_ALLOW_THREADS;
 }
 
+static PyObject *follower_trainers(PyObject *object, PyObject *ignored) {
+  hv_hive_follower *follower = ((py_follower *)object)->follower;
+  hv_hive_count count = {0};
+  hv_error err = {0};
+  hv_status status = HV_OK;
+  (void)ignored;
+  if (follower) {
+    Py_BEGIN_ALLOW_THREADS;
+    status = hv_hive_follower_trainers(follower, &count, &err);
+    Py_END_ALLOW_THREADS;
+  }
+  if (status != HV_OK)
+    return bind_raise_why(PyType_GetModuleState(Py_TYPE(object)), status, &err);
+  return count.any ? PyLong_FromUnsignedLongLong(count.epoch) : Py_NewRef(Py_None);
+}
+
 static PyObject *follower_close(PyObject *object, PyObject *ignored) {
   (void)ignored;
   closes((py_follower *)object);
@@ -106,7 +122,10 @@ static void follower_finalize(PyObject *object) {
 }
 
 static PyMethodDef methods[] = {
-    {"close", follower_close, METH_NOARGS, "close(): ends its rounds. Its averagers may be closed then."}, {NULL, NULL, 0, NULL}};
+    {"trainers", follower_trainers, METH_NOARGS,
+     "trainers() -> the epoch that the trainers are counted at; None: nobody is. Not while another thread calls close()."},
+    {"close", follower_close, METH_NOARGS, "close(): ends its rounds. Its averagers may be closed then."},
+    {NULL, NULL, 0, NULL}};
 
 static const PyGetSetDef attributes[] = {{"counts", follower_counts, NULL, "(rounds, failures) so far.", NULL},
                                          {NULL, NULL, NULL, NULL, NULL}};

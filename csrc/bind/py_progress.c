@@ -1,7 +1,5 @@
 #include "bind.h"
 
-#include "core/epoch/keep.h"
-
 #include <string.h>
 
 typedef struct py_progress {
@@ -198,16 +196,6 @@ static PyObject *progress_read(PyObject *object, PyObject *ignored) {
                        ((double)s.next_fetch_us - (double)s.now_us) * 1e-6, s.speed);
 }
 
-static PyObject *progress_counted(PyObject *object, PyObject *ignored) {
-  hv_hive_progress_state s;
-  (void)ignored;
-  if (figures(object, &s) < 0)
-    return NULL;
-  if (!hv_keep_are_counted(s.fetched, s.n_peers))
-    Py_RETURN_NONE;
-  return PyLong_FromUnsignedLongLong(s.epoch);
-}
-
 static const PyMethodDef methods[] = {
     {"report", progress_report, METH_VARARGS, "report(epoch, samples): what this contributor has; nothing is waited for."},
     {"pause", progress_pause, METH_VARARGS, "pause(on): the speed is not measured meanwhile."},
@@ -217,7 +205,6 @@ static const PyMethodDef methods[] = {
     {"refresh", progress_refresh, METH_NOARGS, "Asks the swarm now."},
     {"wait", progress_wait, METH_VARARGS, "wait(timeout=None): whether the swarm was heard since this epoch began."},
     {"read", progress_read, METH_NOARGS, "All figures as a tuple, in the order of hivemind_c.optim.progress_tracker."},
-    {"counted", progress_counted, METH_NOARGS, "counted() -> the epoch that a hub counts the trainers at; None: it counts nobody."},
     {"close", progress_close, METH_NOARGS, "Says that this contributor has gone; may be called twice."},
     {NULL, NULL, 0, NULL}};
 

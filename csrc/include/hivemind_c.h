@@ -598,6 +598,13 @@ typedef struct hv_hive_follower_config {
 
 /* HV_INVALID, HV_IO (of the record): err has a sentence. */
 hv_status hv_hive_follower_open(hv_hive *hive, const hv_hive_follower_config *config, hv_hive_follower **out, hv_error *err);
+typedef struct hv_hive_count {
+  int any;        /* 1: trainers are counted */
+  uint64_t epoch; /* that they are counted at */
+} hv_hive_count;
+
+/* Sets *out to what it counts now; then it asks the swarm for news. HV_CLOSED, HV_FORKED: err has a sentence. */
+hv_status hv_hive_follower_trainers(hv_hive_follower *follower, hv_hive_count *out, hv_error *err);
 /* Rounds that it has been part of so far, and rounds that failed. */
 void hv_hive_follower_count(hv_hive_follower *follower, uint64_t *rounds, uint64_t *failures);
 /* Ends its rounds, and frees it. May be called after hv_hive_stop, and must be called before its averagers are freed. NULL is fine.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         serialize_torch_tensor,
     )
     from hivemind_c.dht import DHT, get_dht_time
-    from hivemind_c.optim import AloneError, CollaborativeOptimizer, ConfigMismatchError, EpochRecord, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingAverager, TrainingStateAverager
+    from hivemind_c.optim import AloneError, CollaborativeOptimizer, ConfigMismatchError, DiLoCoOptimizer, EpochRecord, GradientAverager, GradScaler, Optimizer, PowerSGDGradientAverager, ProgressTracker, TrainingAverager, TrainingStateAverager
     from hivemind_c.p2p import Multiaddr, PeerID
     from hivemind_c.strategy import CollaborativeStrategy as CollaborativeStrategy
     from hivemind_c.strategy import HivemindStrategy as HivemindStrategy
@@ -85,7 +85,7 @@ _LATER = {  # names at the top whose module a program that only wants a node nee
     "hivemind_c.dht": ("DHT", "get_dht_time"),
     "hivemind_c.p2p": ("Multiaddr", "PeerID"),
     "hivemind_c.utils": ("get_logger",),
-    "hivemind_c.optim": ("AloneError", "CollaborativeOptimizer", "ConfigMismatchError", "EpochRecord", "GradScaler", "GradientAverager", "Optimizer", "PowerSGDGradientAverager", "ProgressTracker", "TrainingAverager", "TrainingStateAverager"),
+    "hivemind_c.optim": ("AloneError", "CollaborativeOptimizer", "ConfigMismatchError", "DiLoCoOptimizer", "EpochRecord", "GradScaler", "GradientAverager", "Optimizer", "PowerSGDGradientAverager", "ProgressTracker", "TrainingAverager", "TrainingStateAverager"),
     "hivemind_c.strategy": ("CollaborativeStrategy", "HivemindStrategy", "SwarmProgressBar"),  # not in __all__: they need Lightning
 }
 
@@ -104,6 +104,7 @@ __all__ = [
     "ConfigMismatchError",
     "DHT",
     "DecentralizedAverager",
+    "DiLoCoOptimizer",
     "EpochRecord",
     "ErrorFeedback",
     "Float16Compression",

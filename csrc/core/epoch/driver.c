@@ -1,6 +1,7 @@
 /* The machine on a node (contract in driver.h). */
 #include "core/epoch/driver.h"
 #include "core/epoch/facts.h"
+#include "core/epoch/keep.h"
 #include "core/epoch/word.h"
 
 #include <stdio.h>
@@ -577,6 +578,20 @@ const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *d) {
 
 const hv_progress_figures *hv_epoch_driver_figures(const hv_epoch_driver *d) {
   return &d->figures;
+}
+
+int hv_epoch_driver_counts(hv_epoch_driver *d, uint64_t *epoch) {
+  hv_progress_own mine;
+  hv_progress_figures figures;
+  if (!d->progress)
+    return 0;
+  const hv_progress_view *view = hv_progress_look(d->progress);
+  hv_epoch_report(&d->machine, 0, &mine);
+  hv_progress_now(view, &mine, &d->config.terms, now_of(d), &figures);
+  int is_counted = hv_keep_are_counted(view->fetched != 0, figures.n_peers);
+  *epoch = figures.epoch;
+  hv_progress_wake(d->progress, 1);
+  return is_counted;
 }
 
 int hv_epoch_driver_is_free(const hv_epoch_driver *d) {

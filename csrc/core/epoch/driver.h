@@ -2,7 +2,7 @@
  * came of them. The program's hands do the rest. A peer that holds no replica, such as a hub, has no hands: the driver answers
  * each action itself, and looks at the run on a timer, in place of a training thread.
  *
- * Room: core (uses epoch, trace, facts, average, progress, state, step_log).
+ * Room: core (uses epoch, keep, trace, facts, average, progress, state, step_log).
  * Owner: the code that made it, which owns the averagers and the tensors.
  * Thread: the hive thread.
  * Limits: HV_EPOCH_OFFERS offers of one peer at a time.
@@ -116,6 +116,8 @@ int hv_epoch_driver_is_over(const hv_epoch_driver *driver);
 const hv_epoch *hv_epoch_driver_look(const hv_epoch_driver *driver);
 /* The reading of the latest event. */
 const hv_progress_figures *hv_epoch_driver_figures(const hv_epoch_driver *driver);
+/* True if trainers are counted; *epoch is then their epoch. It also asks the swarm for news of them. */
+int hv_epoch_driver_counts(hv_epoch_driver *driver, uint64_t *epoch);
 /* 1: the training thread may go on to its next batch. */
 int hv_epoch_driver_is_free(const hv_epoch_driver *driver);
 

@@ -72,7 +72,7 @@ void epoch_looks(hv_epoch *self, const epoch_event *e);                        /
 
 /* epoch_repeat.c */
 int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most); /* to a state */
-/* True if the averages that follow the state of `found`, which is on offer, lead from there into the swarm's epoch. */
+/* True if the state of the swarm's epoch is not made yet, and averages lead there from that of `found`, which is on offer. */
 int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found);
 int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most); /* with the state that it has loaded */
 /* Its progress, since an anchor that was the swarm's, stays beside a later one. */

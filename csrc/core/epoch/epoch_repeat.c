@@ -30,15 +30,11 @@ static uint64_t goal_of(const hv_progress_figures *f, uint64_t most) {
   return f->epoch < most ? f->epoch : most;
 }
 
-/* Rule 12: so many averages are fewer bytes than the state. */
-static int are_few(const hv_epoch *self, uint64_t n) {
-  return n <= HV_EPOCH_ENTRIES && n <= self->config.state_bytes / self->config.entry_bytes;
-}
-
+/* Rule 18. */
 int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found) {
   const hv_progress_figures *f = e->figures;
-  return found != HV_EPOCH_NONE && found > self->told && found < f->epoch && has_entries(self, f) &&
-         are_few(self, f->epoch - found);
+  return found != HV_EPOCH_NONE && found > self->told && found < f->epoch && found + self->traits.lead >= f->epoch &&
+         has_entries(self, f);
 }
 
 /* Rules 11 and 12. */
@@ -49,7 +45,7 @@ int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t m
     return 0;
   if (goal <= self->replica && !is_left(self))
     return 0;
-  return are_few(self, n);
+  return n <= HV_EPOCH_ENTRIES && n <= self->config.state_bytes / self->config.entry_bytes;
 }
 
 int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most) {

@@ -72,12 +72,13 @@ static void start_open(hv_hive_op *o, hv_node *node) {
   hv_hive_end_op(o, status, err.text);
 }
 
-static hv_status ask(hv_hive_follower *f, const hv_hive_follower_config *config, void (*start)(hv_hive_op *, hv_node *),
-                     hv_error *err) {
+static hv_status ask(hv_hive_follower *f, const hv_hive_follower_config *config, hv_hive_count *count,
+                     void (*start)(hv_hive_op *, hv_node *), hv_error *err) {
   hv_hive_op *o = hv_hive_new_op(f->hive, start);
   if (o) {
     o->u.follow.follower = f;
     o->u.follow.config = config;
+    o->u.follow.count = count;
   }
   return hv_hive_ask(o, err);
 }
@@ -104,12 +105,26 @@ hv_status hv_hive_follower_open(hv_hive *hive, const hv_hive_follower_config *co
   if (config->record && *config->record)
     status = hv_events_file_open(hv_hive_mem(hive), config->record, &f->trace, err);
   if (status == HV_OK)
-    status = ask(f, config, start_open, err);
+    status = ask(f, config, NULL, start_open, err);
   if (status == HV_OK)
     *out = f;
   else
     frees(f);
   return status;
+}
+
+static void start_count(hv_hive_op *o, hv_node *node) {
+  hv_hive_count *count = o->u.follow.count;
+  (void)node;
+  count->any = hv_epoch_driver_counts(o->u.follow.follower->driver, &count->epoch);
+  hv_hive_end_op(o, HV_OK, "");
+}
+
+hv_status hv_hive_follower_trainers(hv_hive_follower *f, hv_hive_count *out, hv_error *err) {
+  *out = (hv_hive_count){0};
+  if (hv_hive_usable(f->hive) != HV_OK)
+    return hv_fail(err, HV_FORKED, "cannot use this node: it was started before fork(); use it in the parent process");
+  return ask(f, NULL, out, start_count, err);
 }
 
 void hv_hive_follower_count(hv_hive_follower *f, uint64_t *rounds, uint64_t *failures) {
@@ -128,7 +143,8 @@ void hv_hive_follower_free(hv_hive_follower *f) {
   if (!f || hv_hive_usable(f->hive) != HV_OK)
     return;
   hv_status status;
-  while ((status = ask(f, NULL, start_close, NULL)) == HV_NOMEM) /* there is no way to leave it open: others give memory back */
+  while ((status = ask(f, NULL, NULL, start_close, NULL)) ==
+         HV_NOMEM) /* there is no way to leave it open: others give memory back */
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   if (status != HV_OK)
     hv_hive_stop(f->hive); /* the node ends, or has ended: nothing runs any more */

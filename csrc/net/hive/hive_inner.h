@@ -47,6 +47,7 @@ struct hv_hive_op {
     struct {
       hv_hive_follower *follower;
       const hv_hive_follower_config *config; /* of one to open: the program waits, and keeps it */
+      hv_hive_count *count;                  /* the same, of one that is asked */
     } follow;
     struct {
       hv_hive_step_log *log;

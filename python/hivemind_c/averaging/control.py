@@ -102,6 +102,7 @@ class StepControl:
         self._settled = threading.Event()
         self._settling = threading.Lock()
         self._lost: Optional[HivemindError] = None  # the averages have not reached the program's tensors
+        self._details: Optional[tuple] = None  # once it is over, and well
 
     # ---- what the program says ----
 
@@ -195,8 +196,9 @@ class StepControl:
         if not self._settled.is_set():
             with self._settling:
                 if not self._settled.is_set():
-                    self._lost = self._staging.over(self._future)
-                    if self._future.exception() is None:
+                    is_well = self._future.exception() is None
+                    self._lost = self._staging.over(self._future, is_well)
+                    if is_well:
                         self._averager.last_updated = get_dht_time()
                     self._settled.set()
         return True
@@ -220,6 +222,8 @@ class StepControl:
         Args:
             timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.
         """
+        if self._details is not None:
+            return self._details
         try:
             while self.while_waiting is not None and not self._future.done():
                 try:
@@ -234,6 +238,7 @@ class StepControl:
         self._settle()
         if self._lost is not None:
             raise self._lost
+        self._details = details
         return details
 
     @property

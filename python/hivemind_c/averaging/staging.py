@@ -79,9 +79,9 @@ class Staging:
                 self._tensors.to_host()
         self._tensors.ready()
 
-    def over(self, step: Future) -> Optional[HivemindValueError]:
+    def over(self, step: Future, is_well: bool) -> Optional[HivemindValueError]:
         """Copies the averages of a step back, once for each. An error: they have not reached the program's tensors."""
-        is_well, latest = step.exception() is None, self._latest
+        latest = self._latest
         if latest is not None and latest.is_of(step):
             if is_well:
                 self._tensors.from_host()

@@ -169,7 +169,6 @@ class Service:
         run = HubRun(self._dht, run_id, shared)
         self._runs.append(run)
         watch = Watch(Gatherer(self._dht, run_id), History(self._history_of(run_id), run_id))
-        watch.add(run)
         self._watches.append(watch)
         if self._options.web is not None:
             from hivemind_c.monitor.web import Server
@@ -210,6 +209,8 @@ class Service:
         for server in self._servers:
             server.close()
         self._dht.shutdown()
+        for run in self._runs:
+            run.close()
         for watch in self._watches:
             watch.close()
         if self._lock is not None:

@@ -1,6 +1,6 @@
-"""A hub's part in averaging: it owns spans in the rounds of a run, and contributes nothing.
+"""A hub's part in a run: it counts the trainers, owns spans in their rounds, and contributes nothing.
 
-The core decides what a hub does next (_hivemind_c.Follower). Here the run's setup and layout are looked up.
+The core counts, and decides what a hub does next (_hivemind_c.Follower). Here the run's setup and layout are looked up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import _hivemind_c
 from _hivemind_c import HivemindError
@@ -20,10 +20,10 @@ from hivemind_c.averaging.layout import AveragerLayout, RunLayout
 from hivemind_c.dht import news
 from hivemind_c.hub.keeper import Training
 from hivemind_c.hub.sizes import in_words
-from hivemind_c.optim.progress_tracker import ProgressTracker
 
 logger = logging.getLogger("hivemind_c.hub")
 SETUP_S, LAYOUT_S = 1.0, 5.0  #: between two questions for the setup, and for the layout
+NEVER = 1 << 62  #: swarm epochs from one average of the state to the next, where the hub averages nothing
 VALUE_BYTES = 8  #: of a round for each value: its sum, and the encoded average
 PREFIX = {"gradients": "{}_grad_averager", "state": "{}_state_averager"}
 ANCHOR = b"\nouter_optimizer: "  #: in that of a run whose trainers average differences to an anchor, and no state
@@ -31,7 +31,7 @@ LATE = b"delay_grad_averaging: True\n"  #: in the setup of a run whose trainers 
 
 
 class Rounds:
-    """Finds the layout and the setup of a run, and takes part in its rounds with an averager for each kind.
+    """Finds the layout and the setup of a run, follows it, and takes part in its rounds with an averager for each kind.
 
     Args:
         dht: A DHT that runs.
@@ -42,11 +42,12 @@ class Rounds:
 
     def __init__(self, dht: Any, run_id: str, memory: int, bandwidth: float):
         self._dht, self._run_id, self._memory, self._bandwidth = dht, run_id, memory, bandwidth
-        self._told: Any = None  # layout and setup that the averagers have
+        self._told: Any = None  # layout, setup and target that the follower has
         self._averagers: Dict[str, Any] = {}  # by kind
-        self._follower: Any = None
-        self._tracker: Optional[ProgressTracker] = None
+        self._follower: Any = None  # from the first setup on
+        self._turn = threading.Lock()  # of those that ask the follower, and the one that ends it
         self._setup = b""
+        self.target = 0  #: samples of a swarm epoch; 0: not known yet
         self._counts = (0, 0)  # of followers that were closed
 
     @property
@@ -58,11 +59,8 @@ class Rounds:
 
     def training(self) -> Optional[Training]:
         """Returns where the trainers are, and asks for news of them. None: no trainer is counted."""
-        tracker = self._tracker
-        if tracker is None:
-            return None
-        epoch = tracker.core.counted()
-        tracker.fetch_global_progress()
+        with self._turn:
+            epoch = None if self._follower is None else self._follower.trainers()
         return None if epoch is None else Training(epoch, self._setup)
 
     def run(self, ended: threading.Event) -> None:
@@ -73,16 +71,24 @@ class Rounds:
         """
         layout_at = 0.0
         try:
-            while not ended.wait(SETUP_S if self._told is not None else SETUP_S / 4):
+            while not ended.wait(SETUP_S if self._has_layout else SETUP_S / 4):
                 try:
                     self._fetch_setup()
-                    if time.monotonic() >= layout_at or self._told is None or self._told[1] != self._setup:
+                    if time.monotonic() >= layout_at or not self._has_layout or self._told[1:] != self._run:
                         layout_at = time.monotonic() + LAYOUT_S
                         self._follow(layout_records.fetch(self._dht, self._run_id, 5.0))
                 except HivemindError as error:
                     logger.debug("%s: could not ask for the layout: %s", self._run_id, error)
         finally:
-            self._close()
+            self._end_rounds()
+
+    @property
+    def _run(self) -> Tuple[bytes, int]:
+        return self._setup, self.target
+
+    @property
+    def _has_layout(self) -> bool:
+        return self._told is not None and self._told[0] is not None
 
     def _fetch_setup(self) -> None:
         told = news.gather(self._dht, self._run_id)
@@ -90,18 +96,24 @@ class Rounds:
         counts = Counter(found)
         if not counts:
             return
-        self._setup, target = max(counts, key=lambda one: (counts[one], one))
-        if self._tracker is None or self._tracker.target_batch_size != target:
-            self._close()
-            self._told = None
-            self._tracker = ProgressTracker(self._dht, self._run_id, target, start=True)
+        self._setup, self.target = max(counts, key=lambda one: (counts[one], one))
 
     def _follow(self, layout: Optional[RunLayout]) -> None:
-        told = (layout, self._setup)
-        if layout is None or self._tracker is None or told == self._told:
+        told = (layout, *self._run)
+        if not self.target or told == self._told:
             return
+        if layout is None and self._follower is not None and self._told[2] == self.target:
+            return  # nobody stores one just now
         self._end_rounds()
         self._told = told
+        if layout is None or not self._fits(layout):
+            self._begin()
+            return
+        self._begin_rounds(layout)
+        kinds = " and ".join(averager.kind for averager in layout.averagers)
+        logger.info("%s: averaging %s for peers that nobody can dial", self._run_id, kinds)
+
+    def _fits(self, layout: RunLayout) -> bool:
         need = VALUE_BYTES * max(averager.values for averager in layout.averagers)
         if need > self._memory:
             logger.warning(
@@ -110,24 +122,31 @@ class Rounds:
                 in_words(need),
                 in_words(self._memory),
             )
-            return
-        self._begin(layout, self._tracker.target_batch_size)
-        kinds = " and ".join(averager.kind for averager in layout.averagers)
-        logger.info("%s: averaging %s for peers that nobody can dial", self._run_id, kinds)
+            return False
+        return True
 
-    def _begin(self, layout: RunLayout, target: int) -> None:
-        node = self._dht.core
+    def _begin_rounds(self, layout: RunLayout) -> None:
         for one in layout.averagers:
-            self._averagers[one.kind] = self._averager(node, one)
+            self._averagers[one.kind] = self._averager(self._dht.core, one)
         every = [one.every for one in layout.averagers if one.kind == "state"]
+        self._begin(
+            matchmaking_time=layout.matchmaking_time,
+            averaging_timeout=layout.averaging_timeout,
+            average_state_every=every[0] if every else 1,
+        )
+
+    def _begin(
+        self, matchmaking_time: float = 0.0, averaging_timeout: float = 0.0, average_state_every: int = NEVER
+    ) -> None:
+        node = self._dht.core
         self._follower = _hivemind_c.Follower(
             node,
             self._run_id,
             PREFIX["state"].format(self._run_id),
-            target_batch_size=target,
-            matchmaking_time=layout.matchmaking_time,
-            averaging_timeout=layout.averaging_timeout,
-            average_state_every=every[0] if every else 1,
+            target_batch_size=self.target,
+            matchmaking_time=matchmaking_time,
+            averaging_timeout=averaging_timeout,
+            average_state_every=average_state_every,
             is_late=LATE in self._setup,
             has_anchor=ANCHOR in self._setup,
             gradients=self._averagers.get("gradients"),
@@ -143,15 +162,10 @@ class Rounds:
         return averager
 
     def _end_rounds(self) -> None:
-        follower, self._follower = self._follower, None
+        with self._turn:
+            follower, self._follower = self._follower, None
         if follower is not None:
             follower.close()
             self._counts = tuple(map(sum, zip(self._counts, follower.counts)))
         while self._averagers:
             self._averagers.popitem()[1].close()
-
-    def _close(self) -> None:
-        self._end_rounds()
-        if self._tracker is not None:
-            self._tracker.shutdown()
-            self._tracker = None

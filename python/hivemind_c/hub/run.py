@@ -1,4 +1,4 @@
-"""One run of a hub: its monitor, the keeper of its state, and its part in averaging, each in a thread."""
+"""One run of a hub: the keeper of its state, its part in averaging, and its record, each in a thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hivemind_c.hub.presence import EVERY_S, Presence
 from hivemind_c.hub.receiver import Receiver
 from hivemind_c.hub.rounds import Rounds
 from hivemind_c.hub.sizes import Budget
-from hivemind_c.monitor.gather import Snapshot
 
 logger = logging.getLogger("hivemind_c.hub")
+FIRST_S = 1.0  #: until the first record, so that it says what trains
 JOIN_S = 5.0  #: the longest wait for a thread at the end
 
 
@@ -51,7 +51,6 @@ class HubRun:
         node, budget = dht.core, options.budget
         self.keeper = Keeper(node, run_id, budget.state, options.every, files, self.rounds.training)
         self._receiver = Receiver(dht, run_id, self.keeper)
-        self._latest: Optional[Snapshot] = None
 
     def start(self) -> None:
         """Offers the newest checkpoint, and begins to follow the run."""
@@ -61,14 +60,6 @@ class HubRun:
         self._begin("receiver", self._receiver.run)
         self._begin("averagers", self.rounds.run)
         self._begin("presence", self._tell)
-
-    def look(self, now: Snapshot) -> None:
-        """Takes what the monitor has seen.
-
-        Args:
-            now: A Snapshot.
-        """
-        self._latest = now
 
     def close(self) -> None:
         """Ends the threads. The DHT is shut down before, so that nothing waits for the network."""
@@ -91,12 +82,12 @@ class HubRun:
                 logger.error("%s: the %s of the hub has ended: %s; start the hub again", self.run_id, name, error)
 
     def _tell(self, ended: threading.Event) -> None:
-        while not ended.wait(EVERY_S if self._latest is not None else 0.2):
-            now = self._latest
-            if now is None:
-                continue
+        pause = FIRST_S
+        while not ended.wait(pause):
+            pause = EVERY_S
             try:
-                epoch = min(EPOCH_MAX, max(now.epoch, self.keeper.epoch))
-                self._presence.tell(epoch, max(1, now.target), *self.rounds.counts)
+                now = self.rounds.training()
+                epoch = min(EPOCH_MAX, max(0 if now is None else now.epoch, self.keeper.epoch))
+                self._presence.tell(epoch, max(1, self.rounds.target), *self.rounds.counts)
             except HivemindError as error:
                 logger.debug("%s: the hub's record was not stored: %s", self.run_id, error)

@@ -13,9 +13,10 @@ from hivemind_c.dht import get_dht_time
 from hivemind_c.dht.news import News
 from hivemind_c.doctor.troubles import TROUBLES
 from hivemind_c.monitor.news_cache import NewsCache
+from hivemind_c.optim.advice import AFTER, advice, measured, middle
 from hivemind_c.optim.epoch_record import NUMBERS
 from hivemind_c.optim.progress_tracker import ProgressTracker
-from hivemind_c.optim.setup import RunSetup, difference, parse_setup
+from hivemind_c.optim.setup import RunSetup, difference, parse_setup, values_of
 from hivemind_c.optim.speed import Speed
 
 TARGET = 4096  #: samples of an epoch, until a peer tells the run's own
@@ -79,6 +80,7 @@ class Snapshot:
     failures: Tuple[Failure, ...] = ()  #: the newest first
     #: of each live member of a closed swarm that says nothing of the run: ID, and what its certificate proves
     silent: Tuple[Tuple[str, str], ...] = ()
+    advice: str = ""  #: which mode the line carries, by what peers say; "": not known
     whole: bool = True  #: False: the monitor has just begun, and has not heard all of the swarm
 
     @property
@@ -175,6 +177,7 @@ class Gatherer:
             peers=self._with_memberships(peers, heard, members),
             silent=tuple(sorted(set(members.items()) - {(view.peer_id, members.get(view.peer_id)) for view in peers})),
             failures=tuple(reversed(self._failures.values())),
+            advice=_advice(peers, heard, progress.target_batch_size),
             whole=self._news.whole and self._has_fetched and not begins,
         )
 
@@ -277,6 +280,25 @@ def _differences(told: Iterable[bytes]) -> Dict[bytes, str]:
         for packed, setup in known.items()
         if common is not None and (found := difference(setup, common))
     }
+
+
+def _advice(peers: Sequence[PeerView], heard: Sequence[Tuple[str, News, float]], target: int) -> str:
+    """The advice that a peer would log with the figures of these peers."""
+    counts = Counter(news.setup for _, news, _ in heard if news.setup)
+    if not counts:
+        return ""
+    try:
+        setup = parse_setup(max(counts, key=lambda packed: (counts[packed], packed)))
+    except ValueError:
+        return ""  # a stranger's bytes
+    parameters, is_local = values_of(setup), "outer_optimizer" in dict(setup.fields)
+    found = [
+        measured(dict(zip(NUMBERS, view.last)), parameters, target, is_local)
+        for view in peers
+        if view.last is not None and view.role != "auxiliary" and not view.doubt and view.rounds >= AFTER
+    ]
+    known = [one for one in found if one is not None]
+    return advice(middle(known)) if known else ""
 
 
 def _doubt(news: News, epoch: int, fast: float) -> str:

@@ -82,6 +82,8 @@ def draw(now: Optional[Snapshot], join: str) -> RenderableType:
         for view in now.peers
         if view.troubles
     ][:3]
+    if now.advice:
+        parts.append(Text(now.advice, style="cyan"))
     parts += [
         Text(f"swarm epoch {failure.epoch}: {failure.peer_id[-8:]}: {plain(failure.text, 160)}", style="red")
         for failure in now.failures[:5]

@@ -7,6 +7,7 @@ _needs.check("torch", "numpy")  # before a module imports them
 TYPE_CHECKING = False  # as at the top: who wants the tracker alone needs no torch
 if TYPE_CHECKING:
     from hivemind_c.optim.company import AloneError
+    from hivemind_c.optim.diloco_optimizer import DiLoCoOptimizer
     from hivemind_c.optim.epoch_record import EpochRecord
     from hivemind_c.optim.grad_averager import GradientAverager, GradientAveragerFactory
     from hivemind_c.optim.grad_scaler import GradScaler
@@ -21,6 +22,7 @@ _LATER = {
     "AloneError": "company",
     "CollaborativeOptimizer": "optimizer",
     "ConfigMismatchError": "setup",
+    "DiLoCoOptimizer": "diloco_optimizer",
     "EpochRecord": "epoch_record",
     "GlobalTrainingProgress": "progress_tracker",
     "GradScaler": "grad_scaler",
@@ -41,6 +43,7 @@ __all__ = [
     "AloneError",
     "CollaborativeOptimizer",
     "ConfigMismatchError",
+    "DiLoCoOptimizer",
     "EpochRecord",
     "GlobalTrainingProgress",
     "GradScaler",

@@ -95,8 +95,6 @@ def build(
             o.state_averager.offers.gift = StateGift(o.dht, o.run_id)
         options.check_scheduler(o.schedule, o.state_averager.scheduler)
         o.grad_averager = None
-        o.state_averager.lineage.kept = averages_gradients
-        o.state_averager.lineage.is_reachable = not o.client_mode
         if averages_gradients:
             o.grad_averager = make(
                 lambda: _grad_averager(

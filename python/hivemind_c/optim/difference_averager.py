@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Sequence, Set
+import math
+from typing import Any, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -11,6 +12,8 @@ from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, Com
 from hivemind_c.optim.buffers import Buffers, infos_of
 from hivemind_c.optim.grad_averager import GradientAverager
 from hivemind_c.optim.parameters import copy_all, flat_views
+
+IN_CACHE = 1 << 16  #: values that are compared at once
 
 
 class DifferenceAverager(GradientAverager):
@@ -82,6 +85,22 @@ class DifferenceAverager(GradientAverager):
         for averaged, anchor in zip(self._averaged, self._anchors):
             torch.sub(anchor, averaged, out=averaged)
         self._buffers.load()
+
+    @torch.no_grad()
+    def compared(self) -> Tuple[float, Optional[float]]:
+        """Returns the norm of this peer's difference, and its cosine to the average, before the model is rebased.
+
+        None in place of the cosine: one of both is zero.
+        """
+        own = mean = both = 0.0
+        for three in zip(self._anchors, self.parameters, self._averaged):
+            for anchor, p, average in zip(*(one.detach().cpu().reshape(-1).split(IN_CACHE) for one in three)):
+                mine = anchor - p
+                own += float(torch.dot(mine, mine))
+                mean += float(torch.dot(average, average))
+                both += float(torch.dot(mine, average))
+        length = math.sqrt(own) * math.sqrt(mean)
+        return math.sqrt(own), min(1.0, max(-1.0, both / length)) if length else None
 
     def drop_if_not_finite(self) -> bool:
         """Sets the prepared difference to zero if it, or a buffer, holds a NaN or Inf. True if one did."""

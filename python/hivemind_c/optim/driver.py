@@ -20,6 +20,7 @@ from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
+from hivemind_c.optim.lanes import LATE, NOW, Lanes
 from hivemind_c.optim.loads import Loads
 from hivemind_c.optim.notices import Notices
 from hivemind_c.optim.order import GRADIENTS, STATE, Order
@@ -27,7 +28,6 @@ from hivemind_c.optim.reporter import Reporter
 from hivemind_c.optim.step_log import StepLog
 
 logger = logging.getLogger("hivemind_c.optim")
-NOW, LATE = 0, 1  #: lanes: before step() returns, and while the program trains on
 
 
 class Driver:
@@ -43,6 +43,7 @@ class Driver:
     def __init__(self, optimizer: EpochWork, reporter: Reporter, when_alone: str, log_memory: Optional[int] = None):
         self._optimizer, self._reporter = optimizer, reporter
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
+        self._averagers: Tuple[Any, Any] = self._gradients, self._state  # by GRADIENTS and STATE
         dht = optimizer.dht
         log = StepLog(optimizer, log_memory)
         self.machine = _hivemind_c.Epoch(
@@ -67,7 +68,8 @@ class Driver:
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
         self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
-        self._loads = Loads(optimizer, self.machine, self.hands, self._pass_time)
+        self._lanes = Lanes()
+        self._loads = Loads(optimizer, self.machine, self.hands, self._lanes, self._pass_time)
         self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
@@ -81,12 +83,13 @@ class Driver:
             "GIVE": self._give,
             "WITHDRAW": self._withdraw,
             **self._loads.orders,
-            **log.orders(self.machine),
+            **log.orders(self.machine, self._lanes.hear),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
             "LOST": self.notices.lost,
             "GOODBYE": lambda order, lane: None,
+            "LATE": lambda order, lane: self._start_late(),
         }
 
     # ---- events of the training thread ----
@@ -98,8 +101,7 @@ class Driver:
             samples: Samples in the batch. 0: there is none.
         """
         self._come_by()
-        if not self.machine.batch(samples):
-            self._drive()
+        self._drive(self.machine.batch(samples))
 
     def behind(self, samples: int) -> None:
         """A batch counts for nothing, because a state was loaded since; the others may be about to average.
@@ -108,8 +110,7 @@ class Driver:
             samples: Samples in the batch.
         """
         self._come_by()
-        self.machine.behind(samples)
-        self._drive()
+        self._drive(self.machine.behind(samples))
 
     def _come_by(self) -> None:
         self._hear_hubs()
@@ -124,8 +125,7 @@ class Driver:
             behind: Further ones, made with the model before a state was loaded, which count nowhere.
         """
         if samples or behind:
-            self.machine.summed(samples, behind)
-            self._drive()
+            self._drive(self.machine.summed(samples, behind))
 
     def overflow(self, samples: int, summed: int) -> None:
         """A batch's gradient overflowed.
@@ -134,8 +134,7 @@ class Driver:
             samples: Samples of the batch.
             summed: Samples of the sums that are lost with it.
         """
-        self.machine.overflow(samples, summed)
-        self._drive()
+        self._drive(self.machine.overflow(samples, summed))
 
     def take(self, wait: bool = False) -> None:
         """Takes the outcome of the late lane over, if it is there. Raises its error.
@@ -148,8 +147,7 @@ class Driver:
 
     def pause(self) -> None:
         """The training thread is here between two batches."""
-        self.machine.pause()
-        self._drive()
+        self._drive(self.machine.pause())
 
     def load(self, least: int, timeout: Optional[float]) -> bool:
         """Loads the swarm's state. True if this peer has it now.
@@ -163,8 +161,7 @@ class Driver:
         self.background.settle()
         self._loads.timeout = timeout
         try:
-            self.machine.asked(least)
-            self._drive()
+            self._drive(self.machine.asked(least))
         finally:
             self._loads.timeout = self._optimizer.load_state_timeout
         return self.hands.adopted > before
@@ -176,35 +173,37 @@ class Driver:
         """The swarm epoch of this peer."""
         return self.machine.epoch
 
+    @property
+    def is_adopting(self) -> bool:
+        """True while a state is taken over that the machine has asked for: its epoch and mark are the machine's."""
+        return self.hands.is_adopting
+
     def set_epoch(self, epoch: int) -> None:
         """The state of another swarm epoch is there: that of a checkpoint, if the machine has not asked for it.
 
         Args:
             epoch: The swarm epoch.
         """
-        if self.machine.state != "LOADING":
-            self.machine.restored(epoch)
-            self._drive()
+        if not self.is_adopting:
+            self._drive(self.machine.restored(epoch))
 
     # ---- lanes ----
 
-    def _drive(self) -> None:
+    def _drive(self, answer: Any) -> None:
         """Carries out what is to be done before the training thread goes on."""
-        if self.machine.is_free and not self.machine.has_now:
+        lanes = self._lanes
+        if answer is None and not lanes.has(NOW):
             return
+        lanes.hear(NOW, answer)
         clock = self._optimizer.ledger.clock
         with clock.enter("stepping"):
-            while (order := self._next(clock)) is not None:
-                self._carry_out(Order(*order), NOW)
-                if self.machine.has_late and not self.machine.has_now:
-                    self._start_late()
-
-    def _next(self, clock: EpochClock) -> Any:
-        """The next order for the training thread, which waits until there is one. None: it may go on."""
-        if self.machine.has_now or self.machine.is_free:
-            return self.machine.next(NOW)
-        with clock.enter("waiting"):
-            return self.machine.next(NOW)
+            self._carry_out_all(NOW)
+            while lanes.is_waiting(NOW):
+                with clock.enter("waiting"):
+                    lanes.hear(NOW, self.machine.next(NOW))
+                self._carry_out_all(NOW)
+            if lanes.has(LATE) and not self.background.busy:
+                self._start_late()  # a thread that had an error has left them
 
     def _start_late(self) -> None:
         self.background.drop()  # of the end before; the machine has taken its outcome over
@@ -215,35 +214,34 @@ class Driver:
         end.clock = EpochClock()
         try:
             with end.clock.enter("stepping"):
-                while (order := self.machine.next(LATE)) is not None:
-                    self._carry_out(Order(*order), LATE)
+                self._lanes.hear(LATE, self.machine.next(LATE))
+                self._carry_out_all(LATE)
         finally:
             end.background_spent = end.clock.take()
 
-    def _carry_out(self, order: Order, lane: int) -> None:
-        self._do[order.kind](order, lane)
+    def _carry_out_all(self, lane: int) -> None:
+        while (order := self._lanes.next(lane)) is not None:
+            self._do[order.kind](order, lane)
 
     def _act(self, order: Order, lane: int) -> None:
         try:
-            self.hands.act(order, lane)
+            self._lanes.hear(lane, self.hands.act(order, lane))
+            self.hands.log.follow()
         except BaseException:
-            self.machine.broke(lane, order.number)
-            while self.machine.has_late if lane else self.machine.drops:
-                self._carry_out(Order(*self.machine.next(lane)), lane)  # lost samples, groups and sums of no use
+            self._lanes.hear(lane, self.machine.broke(lane, order.number))
+            while (lane or self.machine.drops) and (left := self._lanes.next(lane)) is not None:
+                self._do[left.kind](left, lane)  # lost samples, groups and sums of no use
             raise
 
     # ---- groups and rounds ----
 
-    def _averager(self, which: int) -> Any:
-        return self._gradients if which == GRADIENTS else self._state
-
     def _reached(self, order: Order, lane: int) -> None:
         if order.which == GRADIENTS and self._optimizer.auxiliary:
             self._optimizer.setups.follow()
-        self._averager(order.which).reached(order.epoch)
+        self._averagers[order.which].reached(order.epoch)
 
     def _seek(self, order: Order, lane: int) -> None:
-        averager, optimizer = self._averager(order.which), self._optimizer
+        averager, optimizer = self._averagers[order.which], self._optimizer
         word = self.machine.word(order.which)
         more: Dict[str, Any] = {} if word is None else {"gather": word}
         try:
@@ -273,8 +271,16 @@ class Driver:
 
     def _failed(self, lane: int, which: int, error: HivemindError, control: Any, alike: int = 0) -> None:
         """A round failed: the machine says what that means."""
-        had_group, given_up = self._averager(which).had_group, control.is_given_up
-        self.machine.round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
+        had_group, given_up = self._averagers[which].had_group, control.is_given_up
+        self._tell_round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
+
+    def _tell_round(self, lane: int, which: int, status: str, *facts: Any, **more: Any) -> str:
+        """Tells the machine of a round that is over. Returns the outcome."""
+        outcome, had_met, answer = self.machine.round(lane, which, status, *facts, **more)
+        if which == GRADIENTS:
+            self.notices.has_met = had_met
+        self._lanes.hear(lane, answer)
+        return outcome
 
     def _trigger(self, order: Order, lane: int) -> None:
         try:
@@ -283,7 +289,7 @@ class Driver:
             control = self.controls[order.which]
             if control is not None:
                 control.cancel()
-            self.machine.round(lane, order.which, "CANCELLED")
+            self._tell_round(lane, order.which, "CANCELLED")
             raise
 
     def _while_waiting(self) -> None:
@@ -292,14 +298,13 @@ class Driver:
         self._pass_time()
 
     def _pass_time(self) -> None:
-        self.machine.time()
-        while self.machine.has_now:
-            self._carry_out(Order(*self.machine.next(NOW)), NOW)
+        self._lanes.hear(NOW, self.machine.time())
+        self._carry_out_all(NOW)
 
     def _average_gradients(self, order: Order, lane: int) -> None:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[GRADIENTS]
         if control is None:  # the log has said why
-            self.machine.round(lane, GRADIENTS, "TIMEOUT")
+            self._tell_round(lane, GRADIENTS, "TIMEOUT")
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting
@@ -320,10 +325,9 @@ class Driver:
         met = [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in parts[0][0]]
         end.notes.add_rounds(rounds, end.clock, called)
         self._reporter.add_round()
-        self.notices.has_met = self.machine.has_met
         if self._gradients.awaits(end.next_epoch):
-            self.machine.wanted(end.next_epoch)
-        outcome = self.machine.round(lane, GRADIENTS, "OK", parts)
+            self._lanes.hear(lane, self.machine.wanted(lane, end.next_epoch))
+        outcome = self._tell_round(lane, GRADIENTS, "OK", parts)
         end.averaged = outcome == "CONFIRMED"
         end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
         if end.averaged:
@@ -341,7 +345,7 @@ class Driver:
         optimizer, end, control = self._optimizer, self.hands.end, self.controls[STATE]
         if control is None or end.averages_no_state:
             self._cancel(order, lane)
-            self.machine.round(lane, STATE, "TIMEOUT", alike=1)
+            self._tell_round(lane, STATE, "TIMEOUT", alike=1)
             return
         called = end.clock.now()
         control.while_waiting = None if lane else self._while_waiting
@@ -361,16 +365,15 @@ class Driver:
             end.outcome = "averaged"
         end.notes.add_rounds([control], end.clock, called)
         self._reporter.add_round()
-        self.machine.round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
+        self._tell_round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
         optimizer.record(
             "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
         )
         optimizer.say("Averaged state successfully with %d peers", len(members))
 
     def _aside(self, order: Order, lane: int) -> None:
-        for averager in (self._gradients, self._state):
-            if averager is not None:
-                averager.step_aside()
+        for averager in filter(None, self._averagers):
+            averager.step_aside()
 
     def _comes(self, order: Order, lane: int) -> None:
         if self._gradients is not None:
@@ -402,7 +405,7 @@ class Driver:
             self._state.allow_state_sharing, self._state.offers.gift = False, None
         else:
             logger.warning("swarm epoch %d: could not offer the state to others, will retry: %s", epoch, error)
-        self.machine.offered(lane, epoch, False)
+        self._lanes.hear(lane, self.machine.offered(lane, epoch, False))
 
     def _give(self, order: Order, lane: int) -> None:
         gift = self._state.offers.gift
@@ -418,7 +421,7 @@ class Driver:
         """Tells the machine of a hub that asks for the state of a peer that nobody can dial."""
         gift = self._state.offers.gift
         if gift is not None and (least := gift.take_request()) is not None:
-            self.machine.wanted(least, by_hub=True)
+            self._lanes.hear(NOW, self.machine.wanted(NOW, least, by_hub=True))
 
     def _withdraw(self, order: Order, lane: int) -> None:
         self._optimizer.record("withdraw", epoch=self.machine.epoch)
@@ -434,7 +437,7 @@ class Driver:
         """
         self.hands.settle_local_step(True)
         self.background.end(timeout)
-        self.machine.leave()
-        while (order := self.machine.next(NOW)) is not None:
-            if order[0] in ("CANCEL", "WITHDRAW"):
-                self._carry_out(Order(*order), NOW)
+        self._lanes.hear(NOW, self.machine.leave())
+        while (order := self._lanes.next(NOW)) is not None:
+            if order.kind in ("CANCEL", "WITHDRAW"):
+                self._do[order.kind](order, NOW)

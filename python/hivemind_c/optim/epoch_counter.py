@@ -8,6 +8,8 @@ from typing import Any
 class OwnEpoch:
     """The swarm epoch of a TrainingStateAverager that no Optimizer has."""
 
+    is_adopting = False
+
     def __init__(self) -> None:
         self.epoch = 0
 
@@ -38,6 +40,7 @@ class EpochCounter:
         """Lets somebody else count the swarm epochs: an Optimizer's Driver.
 
         Args:
-            counter: Has `epoch`, and set_epoch(), which is called when another state is there.
+            counter: Has `epoch`; set_epoch(), which is called when another state is there; and `is_adopting`, which is
+                true while it takes a state over, with its epoch and mark.
         """
         self._counter = counter

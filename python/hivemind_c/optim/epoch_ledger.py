@@ -8,7 +8,7 @@ from typing import Any, Deque, Dict, Optional, Protocol, Tuple
 
 import _hivemind_c
 
-from hivemind_c.optim.bits_check import BitsCheck
+from hivemind_c.optim.advice import Advice
 from hivemind_c.optim.clock_check import ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_end import EpochEnd
@@ -30,6 +30,7 @@ class _Ended(Protocol):
     def outcome(self) -> str: ...
 
     samples: int
+    peers: int
     background_spent: Dict[str, float]
 
 
@@ -38,7 +39,8 @@ class _CaughtUp:
 
     samples = 0
 
-    def __init__(self, was_left_out: bool):
+    def __init__(self, was_left_out: bool, peers: int):
+        self.peers = peers
         self.outcome = "left out" if was_left_out else "caught up"
         self.background_spent: Dict[str, float] = {}
 
@@ -65,8 +67,10 @@ class EpochLedger:
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
         self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
         self.load_progress = LoadProgress(self.clock.now)
-        self._target = TargetCheck(optimizer.target_batch_size)
-        self._bits = BitsCheck() if optimizer.schedule.outer else None
+        target = optimizer.target_batch_size
+        self._target = TargetCheck(target)
+        parameters = sum(p.numel() for p in optimizer.state_averager.parameters.main)
+        self._advice = None if optimizer.auxiliary else Advice(parameters, target, optimizer.schedule.outer)
         self.last: Optional[EpochRecord] = None  #: the latest one
         self._settling: Optional[_Closed] = None
         self._closed_epoch: Optional[int] = None  # the latest that has ended
@@ -102,7 +106,8 @@ class EpochLedger:
         """
         if epoch == self._closed_epoch:
             return
-        self._close(epoch, _CaughtUp(was_left_out), self._optimizer.target_batch_size)
+        peers = max(1, self._optimizer.tracker.figures().peers)
+        self._close(epoch, _CaughtUp(was_left_out, peers), self._optimizer.target_batch_size)
         self._complete()
 
     def abandon(self) -> None:
@@ -116,7 +121,9 @@ class EpochLedger:
         spent = self.clock.take()
         measured: Dict[str, Any] = {f"{name}_s": seconds for name, seconds in spent.items()}
         measured.update(swarm_samples=max(ended.samples, swarm_samples), clock_s=self.clock_check.offset)
-        measured["peers"] = max(1, self._optimizer.tracker.figures().peers)
+        if self._optimizer.schedule.outer:
+            self.notes.carry(self.samples.sums)
+        measured["peers"] = ended.peers
         self._settling = _Closed(epoch, self.notes, ended, **measured)
         self.notes, self._closed_epoch = EpochNotes(), epoch
 
@@ -124,6 +131,7 @@ class EpochLedger:
         closed, self._settling = self._settling, None
         assert closed is not None
         notes, norm, background = closed.notes, closed.notes.gradient_norm, closed.ended.background_spent
+        own, cosine = notes.difference or (None, None)
         self._ready.append(
             EpochRecord(
                 epoch=closed.epoch,
@@ -140,6 +148,10 @@ class EpochLedger:
                 codec=self._optimizer.codec,
                 loss=notes.mean_loss(),
                 gradient_norm=None if norm is None else float(norm),
+                difference_norm=own,
+                difference_cosine=cosine,
+                carried_samples=notes.carried_samples,
+                repeated_steps=notes.repeated_steps,
                 **closed.measured,
             )
         )
@@ -157,8 +169,8 @@ class EpochLedger:
                 logger.warning("%s", text)
             if found := self._target.look(record, self._optimizer.tracker.figures().speed):
                 logger.log(logging.WARNING if found[0] else logging.INFO, "%s", found[1])
-            if self._bits is not None and (text := self._bits.look(record)):
-                logger.warning("%s", text)
+            if self._advice is not None and (text := self._advice.look(record)):
+                logger.info("%s", text)
             if self._optimizer.on_epoch is not None:
                 self._optimizer.on_epoch(record)
 

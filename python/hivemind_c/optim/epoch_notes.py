@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, List, Optional, Sequence
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -24,6 +24,9 @@ class EpochNotes:
         self.bytes_sent = self.bytes_received = 0
         self.part: Optional[float] = None
         self.gradient_norm: Any = None
+        #: with local steps: norm of the own difference, and its cosine to the average
+        self.difference: Optional[Tuple[float, Optional[float]]] = None
+        self.carried_samples = self.repeated_steps = 0
 
     def add_loss(self, value: Any) -> None:
         """Adds the loss of a batch. A loss that is no number counts for nothing.
@@ -65,6 +68,14 @@ class EpochNotes:
         text = printable(why)[:WHY_LENGTH]
         if len(self.why) < WHY_MAX and text not in self.why:
             self.why.append(text)
+
+    def carry(self, samples: int) -> None:
+        """Notes samples that no average has yet, and that count in a later one. A failed average may fail again.
+
+        Args:
+            samples: Number of samples.
+        """
+        self.carried_samples = max(self.carried_samples, samples)
 
     def add_rounds(self, rounds: Sequence[Any], clock: EpochClock, called: float) -> None:
         """Adds what successful averagings measured.

@@ -47,6 +47,10 @@ class EpochRecord:
     codec: str  #: compression of what was averaged
     loss: Optional[float]  #: mean loss of this peer's batches; None: the program reports none
     gradient_norm: Optional[float]  #: norm of the averaged gradient before clipping; None: with use_local_updates
+    difference_norm: Optional[float]  #: with local steps: norm of this peer's own difference
+    difference_cosine: Optional[float]  #: with local steps: cosine of its own difference to the averaged one
+    carried_samples: int  #: of this peer, in no average yet when the epoch had ended: they count later
+    repeated_steps: int  #: steps of others that this peer made again since the epoch before
     clock_s: Optional[float]  #: seconds by which the others' clocks are ahead of this one; None: not known yet
 
     def numbers(self) -> Dict[str, Optional[float]]:
@@ -67,6 +71,13 @@ class EpochRecord:
             said.append(f"loss {self.loss:.4g}")
         if self.gradient_norm is not None:
             said.append(f"gradient norm {self.gradient_norm:.4g}")
+        if self.difference_norm is not None:
+            cosine = "" if self.difference_cosine is None else f", cosine {self.difference_cosine:.2f}"
+            said.append(f"own difference {self.difference_norm:.4g}{cosine}")
+        if self.carried_samples:
+            said.append(f"{self.carried_samples} samples carried")
+        if self.repeated_steps:
+            said.append(f"{self.repeated_steps} steps of others repeated")
         if self.lost_samples:
             said.append(f"{self.lost_samples} samples lost")
         return "; ".join([*said, *self.why])

@@ -206,15 +206,20 @@ class GradientAverager(GradientSums, DecentralizedAverager):
         """The control of a step that looks for its group: the given one, or a new one. If it cannot be
         made, an error is raised, and nothing has been touched.
         """
-        weight = 0.0 if self.auxiliary else float(weight)
         if control is None:
+            weight = 0.0 if self.auxiliary else float(weight)
             control = self.schedule_step(weight=weight, timeout=timeout, **options)
-        elif options:
-            raise ValueError(f"{', '.join(options)}: give this to schedule_step, which made the control")
         else:
-            control.check_unused(self)
-            control.weight = weight
+            self._given(weight, control, options)
         control.check_begun()
+        return control
+
+    def _given(self, weight: float, control: Any, options: Dict[str, Any]) -> Any:
+        """A control that was made before, with this weight."""
+        if options:
+            raise ValueError(f"{', '.join(options)}: give this to schedule_step, which made the control")
+        control.check_unused(self)
+        control.weight = 0.0 if self.auxiliary else float(weight)
         return control
 
     def average_loaded(
@@ -229,7 +234,10 @@ class GradientAverager(GradientSums, DecentralizedAverager):
             wait: False: return the control at once.
             **kwargs: Options of schedule_step(), if no control is given.
         """
-        control = self._begun(weight, control, timeout, wait, kwargs)
+        if control is None:
+            control = self._begun(weight, None, timeout, wait, kwargs)
+        else:  # it may have ended, which its outcome says
+            self._given(weight, control, kwargs)
         control.allow_allreduce()
         if not wait:
             return control

@@ -18,6 +18,32 @@ def _signature() -> inspect.Signature:
     )
 
 
+def _found_none(state: Any) -> bool:
+    return not sum(found.item() for found in state["found_inf_per_device"].values())
+
+
+def grads_are_finite(
+    scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, other: Optional[torch.optim.Optimizer] = None
+) -> bool:
+    """Unscales the gradients unless the program has done so, and returns True if they are finite.
+
+    Args:
+        scaler: A GradScaler of torch, or a hivemind_c.GradScaler.
+        optimizer: The optimizer whose gradients are meant.
+        other: Another optimizer of the same gradients, for which the program may have unscaled them.
+    """
+    states = scaler._per_optimizer_states
+    if other is not None and id(other) in states and states[id(other)]["stage"] is not OptState.READY:
+        optimizer = other
+    state = states[id(optimizer)]
+    if state["stage"] is OptState.STEPPED:
+        raise RuntimeError("step() has already been called since the last update()")
+    if state["stage"] is OptState.READY:
+        scaler.unscale_(optimizer)
+    state["stage"] = OptState.STEPPED
+    return _found_none(state)
+
+
 class GradScaler(torch.amp.GradScaler):
     """The GradScaler of torch for an Optimizer.
 
@@ -90,13 +116,8 @@ class GradScaler(torch.amp.GradScaler):
         """
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED and use_cached:
-            return not sum(found.item() for found in state["found_inf_per_device"].values())
-        if state["stage"] is OptState.STEPPED:
-            raise RuntimeError("step() has already been called since the last update()")
-        if state["stage"] is OptState.READY:
-            self.unscale_(optimizer)
-        state["stage"] = OptState.STEPPED
-        return not sum(found.item() for found in state["found_inf_per_device"].values())
+            return _found_none(state)
+        return grads_are_finite(self, optimizer)
 
     def update(self, new_scale: Any = None) -> None:
         """Adjusts the scale after a step, and the sums that optimizers keep scaled.

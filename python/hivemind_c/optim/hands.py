@@ -39,6 +39,7 @@ class Hands:
         self.loaded: Any = None  #: (metadata, tensors) of the swarm's state, until it is taken over
         self.load_s = 0.0  #: seconds that this took
         self.adopted = 0  #: states that were taken over
+        self.is_adopting = False  #: one is being taken over
         self.repeated = 0  #: steps of others that were made again
         self._local = Background("hivemind_c local step")
         self._do: Dict[str, Callable[[Order], Any]] = {
@@ -56,8 +57,8 @@ class Hands:
             "REPEAT": self._repeat,
         }
 
-    def act(self, order: Order, lane: int) -> None:
-        """Does an action, and answers it.
+    def act(self, order: Order, lane: int) -> Any:
+        """Does an action, and answers it. Returns the orders that follow, as the machine gives them.
 
         Args:
             order: The order.
@@ -66,8 +67,7 @@ class Hands:
         answer = self._do[order.what](order)
         facts = answer if isinstance(answer, dict) else {}
         ok = answer if isinstance(answer, int) else 1
-        self._machine.done(lane, order.number, ok, **facts)
-        self.log.follow()
+        return self._machine.done(lane, order.number, ok, **facts)
 
     def settle_local_step(self, wait: bool = True) -> None:
         """Takes a step of a batch over, which runs in the background with delay_optimizer_step.
@@ -99,7 +99,7 @@ class Hands:
 
     def _prepare(self, order: Order) -> int:
         optimizer, ledger = self._optimizer, self._optimizer.ledger
-        epoch, alone, *_ = self._machine.end
+        epoch, alone = order.epoch, bool(order.ask)
         now = optimizer.tracker.figures()
         averages_no_state = optimizer.compare_setup()
         optimizer.record("end", **optimizer.seen(self._machine), alone=alone)
@@ -108,6 +108,7 @@ class Hands:
         end = self.end = EpochEnd(
             epoch, alone, order.samples, swarm_samples, ledger.notes, ledger.clock, optimizer.take_metric()
         )
+        end.peers = max(1, now.peers)
         end.averages_no_state = averages_no_state
         if self._gradients is None and not alone and not optimizer.schedule.averages_state_at(end.next_epoch):
             end.outcome = "local"
@@ -170,6 +171,8 @@ class Hands:
             elif end.is_repeated:
                 self._state.keep_all_progress()
             else:
+                if not end.is_repeated:
+                    end.notes.difference = self._gradients.compared()
                 missed = self._gradients.rounds[0].missed if end.averaged and end.samples else ()
                 self._state.keep_progress(self._gradients.parameters, missed)
             end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
@@ -178,6 +181,7 @@ class Hands:
                 self._state.apply_buffers(end.averaged)
         if end.is_repeated:
             self.repeated += 1
+            end.notes.repeated_steps += 1
         optimizer.say(
             "Optimizer step: done! This peer contributed %d samples to swarm epoch %d", end.samples, end.epoch
         )
@@ -195,7 +199,7 @@ class Hands:
     def _schedule(self, order: Order) -> None:
         for _ in range(order.samples):
             self._state.step_scheduler(self.end.metric)
-        if self._machine.state == "GATHERING":  # local updates: it has counted these epochs
+        if self._gradients is None and self._machine.state == "GATHERING":  # it has counted these epochs
             self._optimizer.forget_count()
 
     def _take(self, order: Order) -> int:
@@ -239,8 +243,12 @@ class Hands:
         self._optimizer.ledger.abandon()
         self._state.background.drop()  # what it made is of the state before
         loaded, self.loaded = self.loaded, None
-        if not self._state.take_over_state(loaded):
-            return 0
+        self.is_adopting = True
+        try:
+            if not self._state.take_over_state(loaded):
+                return 0
+        finally:
+            self.is_adopting = False
         self.adopted += 1
         self._optimizer.setups.renew()
         self._optimizer.setups.take_change()  # the state's own mark says how it came about

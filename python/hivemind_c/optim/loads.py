@@ -10,6 +10,7 @@ from _hivemind_c import HivemindError
 
 from hivemind_c.optim.epoch_work import EpochWork
 from hivemind_c.optim.hands import Hands
+from hivemind_c.optim.lanes import NOW, Lanes
 from hivemind_c.optim.order import Order
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -22,13 +23,20 @@ class Loads:
         optimizer: The Optimizer.
         machine: The machine that gives the orders.
         hands: They take the state over.
+        lanes: The orders that are left.
         pass_time: Called each second of a download: the machine hears of the time, and its orders are carried out.
     """
 
     def __init__(
-        self, optimizer: EpochWork, machine: _hivemind_c.Epoch, hands: Hands, pass_time: Callable[[], None]
+        self,
+        optimizer: EpochWork,
+        machine: _hivemind_c.Epoch,
+        hands: Hands,
+        lanes: Lanes,
+        pass_time: Callable[[], None],
     ):
         self._optimizer, self._machine, self._hands, self._pass_time = optimizer, machine, hands, pass_time
+        self._lanes = lanes
         self._state = optimizer.state_averager
         self.timeout: Optional[float] = optimizer.load_state_timeout  #: of the next one
         self._comes: Optional[int] = None  # epoch of the state that comes, of which the machine has heard
@@ -42,7 +50,7 @@ class Loads:
         except HivemindError as error:
             logger.debug("found no state of swarm epoch %d or later: %s", order.epoch, error)
         finally:
-            self._machine.looked(found)
+            self._lanes.hear(lane, self._machine.looked(found))
 
     def _load(self, order: Order, lane: int) -> None:
         loaded: Any = None
@@ -57,10 +65,8 @@ class Loads:
         finally:
             self._hands.loaded, self._hands.load_s = loaded, clock.now() - begun
             optimizer.ledger.load_progress.end()
-            if loaded is None:
-                self._machine.loaded(None)
-            else:
-                self._machine.loaded(loaded[0]["epoch"], loaded[0].get("lineage"))
+            found = (None,) if loaded is None else (loaded[0]["epoch"], loaded[0].get("lineage"))
+            self._lanes.hear(lane, self._machine.loaded(*found))
 
     def _watch(self, epoch: int, came: int, size: int, donors: int) -> None:
         """A state comes, and the averages of the epochs since then beside it (rule 18 of docs/design/log.md)."""
@@ -69,5 +75,5 @@ class Loads:
             return
         if size and epoch != self._comes:
             self._comes = epoch
-            self._machine.loading(epoch)
+            self._lanes.hear(NOW, self._machine.loading(epoch))
         self._pass_time()

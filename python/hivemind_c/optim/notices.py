@@ -134,6 +134,7 @@ class Notices:
 
     def _carries(self, order: Order, lane: int) -> None:
         end, outer = self._hands.end, self._optimizer.schedule.outer
+        end.notes.carry(end.samples)
         logger.warning(
             "swarm epoch %d: averaging %s failed, and others train, so this peer makes no %s; its %d samples go into "
             "its next %s: %s",
@@ -204,26 +205,26 @@ class Notices:
         logger.info(
             "this peer is in swarm epoch %d and the swarm in %d: it is to catch up",
             order.epoch,
-            optimizer.tracker.global_epoch,
+            order.number,
         )
 
     def _loaded(self, order: Order, lane: int) -> None:
-        optimizer, hands, machine = self._optimizer, self._hands, self._machine
+        optimizer, hands = self._optimizer, self._hands
         epoch, was_left_out = self._left
         if order.epoch != epoch:
             optimizer.ledger.caught_up(epoch, was_left_out)
         mark = optimizer.state_averager.lineage.mark if optimizer.record else None
         optimizer.record("loaded", epoch=order.epoch, mark=mark, seconds=round(hands.load_s, 3))
         logger.info("loaded the swarm's state of swarm epoch %d within %.1f s", order.epoch, hands.load_s)
-        if machine.loads >= OFTEN:
-            logger.warning("%s", why(self._figures()))
+        if order.number >= OFTEN:
+            logger.warning("%s", why(self._figures(order.number)))
 
-    def _figures(self) -> Figures:
+    def _figures(self, loads: int) -> Figures:
         """The figures of a peer that does not keep up."""
         optimizer, now = self._optimizer, self._optimizer.tracker.figures()
         batch = optimizer.batch_size_per_step or 0
         return Figures(
-            loads=self._machine.loads,
+            loads=loads,
             load_s=self._hands.load_s,
             load_bytes=optimizer.ledger.load_progress.size,
             epoch_s=now.target / now.speed if now.speed > 0 else 0.0,
@@ -250,7 +251,7 @@ class Notices:
         logger.warning(
             "peers claim swarm epoch %d, and this peer could get no state of it: for %g s it does not count these "
             "peers, and continues in swarm epoch %d",
-            self._optimizer.tracker.global_epoch,
+            order.number,
             order.wait,
             order.epoch,
         )

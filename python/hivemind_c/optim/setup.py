@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Tuple
@@ -92,6 +93,16 @@ def parse_setup(packed: Any) -> RunSetup:
     if len({field for field, _ in fields}) < len(fields):
         raise ValueError("a setup names each field once")
     return RunSetup(tuple(fields))
+
+
+def values_of(setup: RunSetup) -> int:
+    """Returns the number of the model's values, or 0 if the setup does not say it.
+
+    Args:
+        setup: The setup, which may be a stranger's.
+    """
+    found = re.match(r"[0-9]+ with ([0-9]{1,15}) values\b", dict(setup.fields).get("parameters", ""))
+    return int(found[1]) if found else 0
 
 
 def difference(mine: RunSetup, theirs: RunSetup) -> List[Difference]:

@@ -476,7 +476,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             metadata: Metadata from get_current_state() of the peer.
             tensors: Tensors from get_current_state() of the peer.
         """
-        self._check_state(metadata, tensors)
+        if metadata is not self._checked:
+            self._check_state(metadata, tensors)
         tensors, buffers = self.buffers.split(metadata, tensors)
         main, extra = [p.detach() for p in self.parameters.main], [t.detach() for t in self.extra_tensors]
         n, epoch = len(main), metadata["epoch"]
@@ -489,6 +490,8 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             self.parameters.keep_all_progress()
             copy_all((*main, *extra), (*tensors[:n], *last))
             self.buffers.replace(buffers)
-            self.local_epoch, self.loaded = epoch, False
-            self.lineage.restart(metadata.get("lineage"))
+            self.loaded = False
+            if not self._counter.is_adopting:
+                self.local_epoch = epoch
+                self.lineage.restart(metadata.get("lineage"))
             self.parameters.push(force=True)

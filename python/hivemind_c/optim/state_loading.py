@@ -14,6 +14,8 @@ logger = logging.getLogger("hivemind_c.optim")
 class StateLoading(_StateParts):
     """The part of TrainingStateAverager that loads the swarm's state."""
 
+    _checked: Any = None  # metadata of the state that was downloaded, and fits
+
     def load_state_from_peers(  # type: ignore[override]
         self, wait: bool = True, timeout: Optional[float] = None, epoch_least: int = 0
     ) -> bool:
@@ -52,7 +54,9 @@ class StateLoading(_StateParts):
             timeout: Longest time in seconds in which nothing of it arrives. None: 600.
             epoch_least: Oldest epoch whose state is accepted.
         """
-        return DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)
+        loaded = DecentralizedAverager.load_state_from_peers(self, timeout=timeout, epoch_least=epoch_least)
+        self._checked = None if loaded is None else loaded[0]
+        return loaded
 
     def take_over_state(self, loaded: Optional[Tuple[Dict[str, Any], List[Any]]]) -> bool:
         """Replaces the state by one that was downloaded. False: it was nothing, or does not fit; nothing has changed.
@@ -66,4 +70,6 @@ class StateLoading(_StateParts):
         except ValueError as error:
             logger.warning("could not load the swarm's state, will retry: %s", error)
             return False
+        finally:
+            self._checked = None
         return loaded is not None

@@ -18,6 +18,7 @@ from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
 STATE_VALUES = 3  #: for each parameter in the state, with the statistics of AdamW
+Hear = Callable[[int, Any], None]
 ANCHOR_VALUES = 2  #: the same, of an anchor with momentum
 VALUE_BYTES = 4  #: of a parameter, in the default of log_memory
 SHOW_S = 1.0  #: between two looks at an average that comes
@@ -99,13 +100,18 @@ class StepLog:
 
     # ---- to repeat ----
 
-    def orders(self, machine: _hivemind_c.Epoch) -> Dict[str, Callable[[Order, int], None]]:
+    def orders(self, machine: _hivemind_c.Epoch, hear: Hear) -> Dict[str, Callable[[Order, int], None]]:
         """The functions that carry out the machine's orders for the log, by its names.
 
         Args:
             machine: The machine.
+            hear: Takes a lane and the machine's answer to an event.
         """
-        return {"WANT": self._want, "REFUSE": self._refuse, "LISTEN": lambda order, lane: self._listen(machine)}
+        return {
+            "WANT": self._want,
+            "REFUSE": self._refuse,
+            "LISTEN": lambda order, lane: self._listen(machine, lane, hear),
+        }
 
     def _want(self, order: Order, lane: int) -> None:
         """Wants the averages from order.epoch to order.number, of which the last order.ask may still be made."""
@@ -119,7 +125,7 @@ class StepLog:
         if self.core is not None:
             self.core.refuse(order.epoch)
 
-    def _listen(self, machine: _hivemind_c.Epoch) -> None:
+    def _listen(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
         """The training thread waits for an average: tells the machine if it is there, or lost."""
         if self.core is None or self._wanted is None:
             return
@@ -128,7 +134,7 @@ class StepLog:
             self._ledger.load_progress.repeat(self._wanted, self._until, *self.core.progress())
         standing, before, stamps = self.core.look(self._wanted)
         if standing in ("THERE", "LOST"):
-            machine.entry(self._wanted, before, stamps or ())
+            hear(lane, machine.entry(self._wanted, before, stamps or ()))
 
     def _end(self) -> None:
         self._mark = b""

@@ -654,13 +654,15 @@ def test_load_of_a_peer_is_shown_with_its_rate_and_rest():
     loads = dataclasses.replace(SAID, loading=(0.5, 2_500_000.0, 30.0))
     heard = news.read_news(unpack(news.write_news(loads)))
     assert heard == loads and b"loading" not in news.write_news(SAID)  # an older reader knows no such field
-    now = snapshot(peers=tuple(views([("12D3peer", heard, 1.0), ("12D3other", SAID, 1.0)], 3)), eta=None)
+    loading = tuple(views([("12D3peer", heard, 1.0), ("12D3other", SAID, 1.0)], 3))
+    now = snapshot(peers=loading, eta=None, advice="averages move at 20 Mbit/s")
     rows = {row["peer_id"]: row for row in as_json(now)["peers"]}
     assert rows["12D3peer"]["loading"] == "loads the state: 50% at 20 Mbit/s, 30 s left"
     assert not rows["12D3other"]["loading"]
     console = rich.console.Console(width=200, record=True, file=io.StringIO())
     console.print(draw(now, "join"))
-    assert "12D3peer loads the state: 50% at 20 Mbit/s, 30 s left" in console.export_text()
+    shown = console.export_text()
+    assert "12D3peer loads the state: 50% at 20 Mbit/s, 30 s left" in shown and "averages move at 20 Mbit/s" in shown
 
 
 def test_tensorboard_gets_each_epoch_once(tmp_path):

@@ -79,6 +79,7 @@ def test_the_page_shows_the_figures_and_strangers_texts_as_text(serve, browser):
         eta=75.0,
         peers=tuple(peers),
         failures=(Failure(time.time(), "12D3KooWamber", 1233, EVIL),),
+        advice="averages move at 20 Mbit/s",
     )
     address = serve(now, [Point(now.time - 9 + i, 1, i, float(i), 1 / (1 + i), 2) for i in range(10)])
     for page in (browser(address), browser(address)):  # and after a reload
@@ -97,6 +98,7 @@ def test_the_page_shows_the_figures_and_strangers_texts_as_text(serve, browser):
         )
         assert "6.0 s, 117% computing" in page and "wall_s 6, computing_s 7, " in page  # SAID counts up
         assert "<td>misses swarm epochs again and again</td>" in page
+        assert text_of(page, "advice") == "averages move at 20 Mbit/s"
         assert 'id="loss-chart"' in page and page.count('data-points="10"') == 2
 
 

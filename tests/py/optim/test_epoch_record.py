@@ -432,3 +432,27 @@ def test_clock_check_takes_the_median_of_others(dhts):
     assert check._asked is None and asked == FIRST_S + PERIOD_S
 
 
+# ---- local steps ----
+
+OUTER = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.5, nesterov=True)
+
+
+def test_record_compares_the_own_difference_with_the_average(swarm):
+    """The mean of what peers share with the average is the average itself."""
+    peers = swarm(2, target_batch_size=64, use_local_updates=True, outer_optimizer=OUTER)
+    train_together(peers, 3)
+    for first, second in zip(*(peer.records for peer in peers)):
+        weights = [min(one.samples, 64) for one in (first, second)]  # the target is the most
+        shared = [one.difference_norm * one.difference_cosine for one in (first, second)]
+        mean = sum(map(math.prod, zip(weights, shared))) / sum(weights)
+        assert mean == pytest.approx(first.gradient_norm, rel=1e-4)
+        assert 0 < first.difference_cosine < 1 and first.carried_samples == first.repeated_steps == 0
+        assert re.search(r"own difference [\d.]+, cosine 0\.\d\d", str(first))
+
+
+def test_record_of_a_lone_peer_has_its_own_difference(swarm):
+    (peer,) = swarm(1, use_local_updates=True, outer_optimizer=OUTER)
+    peer.train(2)
+    record = peer.optimizer.last_epoch
+    assert record.difference_norm == pytest.approx(record.gradient_norm)
+    assert record.difference_cosine == pytest.approx(1)

@@ -268,6 +268,14 @@ def fails_while(peers, condition):
     return searches
 
 
+def records_of(peers):
+    """Lists that get the records of their epochs."""
+    records = [[] for _ in peers]
+    for peer, own in zip(peers, records):
+        peer.optimizer.on_epoch = own.append
+    return records
+
+
 def test_failed_round_makes_no_step_and_its_samples_count_later(swarm):
     peers = swarm(2)
     is_broken = [True]
@@ -285,11 +293,14 @@ def test_failed_round_makes_no_step_and_its_samples_count_later(swarm):
         assert (optimizer.local_epoch, optimizer.state_averager.lineage.mark) == (0, mark)
         assert torch.equal(anchor_of(optimizer), flat(network()))
         assert optimizer.ledger.samples.sums == SIZE * peer.batches > 0
+    carried, records = [SIZE * peer.batches for peer in peers], records_of(peers)
     is_broken[0] = False
     together(*(lambda peer=peer: peer.train(2) for peer in peers))
     assert_equal_anchors(peers, 2)
     assert_as_reference(peers, 2, Reference(peers))
     assert_all_counted(peers)
+    for samples, (first, *_) in zip(carried, records):
+        assert first.outcome == "averaged" and samples <= first.carried_samples <= first.samples
 
 
 def test_peer_steps_alone_once_the_other_has_left(swarm):
@@ -356,7 +367,7 @@ def test_average_without_a_peer_leaves_its_progress(swarm):
     left.grad_averager.average_loaded = misses
     together(*(lambda peer=peer: peer.train(1) for peer in peers))
     mine = SIZE * len(peers[1].used[0])
-    assert left.ledger.samples.sums == mine
+    assert left.ledger.samples.sums == left.last_epoch.carried_samples == mine
     reference = Reference(peers)
     for i, peer in enumerate(peers):
         reference.train(i, peer.used[0])

@@ -281,8 +281,11 @@ SAID = {
         ("its samples count for up to {} s where only the record is known", "zones.c:ABSENT_US"),
     ],
     "howto/which-mode.md": [
-        ("computes {} of its time", "bits_check.py:ENOUGH"),
-        ("makes a step of the optimizer in {2 minutes}", "settings.py~PATIENT_S = {}"),
+        ("computes {} of its time", "ways.py:COMPUTED"),
+        ("makes a step of the optimizer in {2 minutes}", "ways.py:PATIENT_S"),
+        ("After {two} averaged swarm epochs, each peer logs", "advice.py:AFTER"),
+        ("If a peer computes {} of its time as it is", "ways.py:COMPUTED"),
+        ("Rounds shorter than {} s say nothing", "target_check.py:SHORT_S"),
     ],
     "reference/averager.md": [
         ("that MessagePack has, up to {1 MiB}", "state.py:METADATA_MAX"),
@@ -324,7 +327,7 @@ SAID = {
         ("`local_steps=dict(lr={}, momentum=0.9)`", 'local_steps.py~"lr": {},'),
         ("outer_optimizer=partial(torch.optim.SGD, lr={}, momentum", 'local_steps.py~"lr": {},'),
         ("lr=0.7, momentum={}, nesterov=True", 'local_steps.py~"momentum": {},'),
-        ("After {two} epochs a warning says if the codec", "bits_check.py:AFTER"),
+        ("After {two} averaged epochs [the log]", "advice.py:AFTER"),
         ("it waits for the last {half second}.", "epoch.h:HV_EPOCH_AHEAD_US"),
     ],
     "reference/strategy.md": [
@@ -332,7 +335,6 @@ SAID = {
         ("`local_steps=dict(lr={}, momentum=0.5", 'local_steps.py~"lr": {},'),
         ("`local_steps=dict(lr=0.7, momentum={}, nesterov", 'local_steps.py~"momentum": {},'),
         ("for {} batches of an average peer", 'local_steps.py~"steps": {}}'),
-        ("a warning after {two} epochs names 4 bits", "bits_check.py:AFTER"),
         ("for anchor, momentum and difference, and {} for the snapshot", "anchored_state.py:SNAPSHOT"),
         ("| memory | {} bytes a parameter in main memory", "anchored_state.py:HELD"),
     ],

@@ -16,7 +16,8 @@ import hivemind_c
 
 api, c_api = module_of(ROOT / "scripts/api.py"), module_of(ROOT / "scripts/c_api.py")
 CLASSES = """HivemindStrategy Optimizer DHT DecentralizedAverager GradientAverager TrainingStateAverager ProgressTracker
-PowerSGDGradientAverager SizeAdaptiveCompression RoleAdaptiveCompression PerTensorCompression ErrorFeedback""".split()
+PowerSGDGradientAverager DiLoCoOptimizer SizeAdaptiveCompression RoleAdaptiveCompression PerTensorCompression
+ErrorFeedback""".split()
 MEASURED = "`int`", "`float`", "`str`", "`Addresses`"
 number = itertools.count()
 

@@ -327,3 +327,14 @@ def test_source_map_names_each_file():
             if path.stem != "__init__" and not re.search(rf"\b{path.stem}\b", where):
                 missing.append("/".join(parts))
     assert missing == []
+
+
+# A reader of a record finds the line that decided.
+def test_table_of_orders_names_the_file_that_makes_each():
+    core, page = ROOT / "csrc/core/epoch", (ROOT / "docs/design/records.md").read_text()
+    rows = re.findall(r"^\| ([A-Z_, ]+) \| `(epoch\w*\.c)` \|$", page.split("## From a line")[1], re.M)
+    assert len(rows) == 6
+    for names, file in rows:
+        code = (core / file).read_text()
+        missing = [name for name in names.split(", ") if not re.search(rf"\bHV_EPOCH_{name}\b", code)]
+        assert not missing, f"{file} makes no {missing}"

@@ -74,6 +74,7 @@ function show(run) {
   ], peer.doubt ? "doubt" : peer.differs ? "differs" : peer.troubles.length ? "trouble" : "", peer.peer_id)));
   at("more").textContent = run.more_peers ? `and ${number(run.more_peers)} more` : "";
   at("silent").textContent = run.silent.length ? `Members that say nothing of this run: ${run.silent.map(([peer, membership]) => `${peer.slice(-8)} ${membership}`).join(", ")}` : "";
+  at("advice").textContent = run.advice;
   at("failure-rows").replaceChildren(...run.failures.map(failure => row([
     new Date(1000 * failure.time).toLocaleTimeString("en-GB"), failure.peer_id.slice(-8), number(failure.epoch), failure.text,
   ])));

@@ -271,25 +271,20 @@ static void average_that_is_perhaps_under_way_is_waited_for(void **unused) {
   assert_int_equal(s->e.told, 21);
 }
 
-/* Rule 12 of the epoch: the state of the swarm's epoch is not made yet, and the logs lead there from an older one. */
-static void older_state_is_loaded_if_logs_lead_on_from_it(void **unused) {
+/* The state of the swarm's epoch is made once the gradients of the one before are averaged. */
+static void state_of_the_epoch_before_is_loaded_if_all_is_late(void **unused) {
   (void)unused;
-  scene *s = in_epoch_one();
-  swarm_is_in(s, 20);
-  batch(s);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 18});
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
-  assert_int_equal(s->e.state, HV_EPOCH_LOADING);
-  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 18);
-  s = in_epoch_one();
-  s->e.config.entry_bytes = STATE; /* two averages are more than a state */
-  swarm_is_in(s, 20);
-  batch(s);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 18});
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
-  assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 20);
+  for (uint8_t lead = 0; lead <= 1; lead++) {
+    scene *s = in_epoch_one();
+    s->e.traits.lead = lead;
+    swarm_is_in(s, 20);
+    batch(s);
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 19});
+    batch(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+    assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+    assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 20 - lead);
+  }
 }
 
 /* Rule 7 of the epoch: it came as the others ended its epoch, and finds nobody. */
@@ -374,7 +369,7 @@ int main(void) {
       cmocka_unit_test(peer_that_stepped_by_itself_loads_the_state),
       cmocka_unit_test(entries_come_beside_the_state),
       cmocka_unit_test(average_that_is_perhaps_under_way_is_waited_for),
-      cmocka_unit_test(older_state_is_loaded_if_logs_lead_on_from_it),
+      cmocka_unit_test(state_of_the_epoch_before_is_loaded_if_all_is_late),
       cmocka_unit_test(peer_that_has_caught_up_makes_no_step_by_itself),
       cmocka_unit_test(others_hear_of_the_last_step_alone),
       cmocka_unit_test(step_that_broke_is_not_repeated_again),

@@ -68,6 +68,32 @@ static void follower_is_closed_at_any_moment(void **unused) {
   ends(&h);
 }
 
+/* Keeper, requests and record of a hub ask it, also while it averages nothing. */
+static void follower_without_averagers_counts_the_trainers(void **unused) {
+  (void)unused;
+  hub h = {.hive = hives_start(NULL, 1)};
+  hv_hive_follower *follower = opens(&h, 0);
+  hv_hive_progress_config config = {
+      .prefix = "run", .target_batch_size = 64, .expected_drift_peers = -1, .expected_drift_rate = -1};
+  hv_hive_progress *trainer;
+  hv_hive_count count;
+  hv_error err = {0};
+  assert_int_equal(hv_hive_follower_trainers(follower, &count, &err), HV_OK);
+  assert_int_equal(count.any, 0);
+  assert_int_equal(hv_hive_progress_open(h.hive, &config, &trainer, &err), HV_OK);
+  assert_int_equal(hv_hive_progress_report(trainer, 7, 3), HV_OK);
+  for (int tries = 0; tries < 1000 && !(count.any && count.epoch == 7); tries++) {
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_int_equal(hv_hive_follower_trainers(follower, &count, &err), HV_OK);
+  }
+  assert_true(count.any && count.epoch == 7);
+  hv_hive_progress_free(trainer);
+  hv_hive_stop(h.hive);
+  assert_int_equal(hv_hive_follower_trainers(follower, &count, &err), HV_CLOSED);
+  hv_hive_follower_free(follower);
+  hv_hive_free(h.hive);
+}
+
 static void follower_outlives_the_end_of_its_node(void **unused) {
   (void)unused;
   hub h = begins();
@@ -117,6 +143,7 @@ static void terms_that_contradict_are_refused(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(follower_is_closed_at_any_moment),
+      cmocka_unit_test(follower_without_averagers_counts_the_trainers),
       cmocka_unit_test(follower_outlives_the_end_of_its_node),
       cmocka_unit_test(follower_without_memory_is_not_opened_and_still_closed),
       cmocka_unit_test(terms_that_contradict_are_refused),
