@@ -75,7 +75,6 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
 
             hub = HubRun(dht, options.run_id, options.hub)
             hub.start()
-            watching.add(hub)
             logger.info("this hub can serve %s", options.hub.budget.in_words())
         sinks = Sinks()
         if options.tensorboard:
@@ -108,6 +107,7 @@ def watch(dht: DHT, options: Any, ended: threading.Event) -> None:
         if hub is not None:
             hub.end()
             dht.shutdown()
+            hub.close()
         watching.close()
     if admission.error is not None:
         raise admission.error

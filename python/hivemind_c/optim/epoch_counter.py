@@ -40,7 +40,6 @@ class EpochCounter:
         """Lets somebody else count the swarm epochs: an Optimizer's Driver.
 
         Args:
-            counter: Has `epoch`; set_epoch(), which is called when another state is there; and `is_adopting`, which is
-                true while it takes a state over, with its epoch and mark.
+            counter: Has `epoch`, set_epoch() for another state, and `is_adopting`: it takes over a state, and its epoch.
         """
         self._counter = counter

@@ -99,7 +99,8 @@ def test_pages_show_the_trainers_logs_despite_a_liar(monitors, program, browser)
     names = {1.25: "amber", 3.5: EVIL}
     trainers = {loss: program(TRAINER, both, loss, name) for loss, name in names.items()}
     peers = {loss: trainer.line() for loss, trainer in trainers.items()}
-    liar = program(LIAR, both, EVIL)
+    assert eventually(lambda: all(any(point[4] == 2.375 for point in monitor.history()) for monitor in (first, second)))
+    liar = program(LIAR, both, EVIL)  # beside one trainer it would be half of all
     lies = liar.line()
 
     def told(monitor):
@@ -112,7 +113,6 @@ def test_pages_show_the_trainers_logs_despite_a_liar(monitors, program, browser)
             and 4 <= first.run()["epoch"] < 1000
         )
     ), first.run()
-    assert eventually(lambda: all(any(point[4] == 2.375 for point in monitor.history()) for monitor in (first, second)))
     for trainer in trainers.values():
         trainer.say()
     logged = {peers[loss]: {**json.loads(trainer.line()), "name": names[loss]} for loss, trainer in trainers.items()}
