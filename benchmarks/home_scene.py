@@ -86,13 +86,12 @@ def trainer(folder, scene, number, is_client, initial):
     usual = dict(
         matchmaking_time=3,
         averaging_timeout=60,
-        average_state_every=5,
+        average_state_every=50,
         delay_grad_averaging=True,
         delay_optimizer_step=True,
         delay_state_averaging=True,
         offload_optimizer=True,
         grad_compression=hivemind.Linear8BitQuantization(),
-        state_averaging_compression=hivemind.Linear8BitQuantization(),
     )
     optimizer = hivemind.Optimizer(
         dht=dht,

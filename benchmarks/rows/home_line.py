@@ -1,8 +1,8 @@
 """3 peers train over lines of 100 and 20 Mbit/s, one more comes and one is killed, open and with a hub: share of the time computed, when the newcomer is in
 
 Each machine has a line of its own in a network namespace (benchmarks/c/bench_wan.c, as root): 25 ms one way, a queue of 100 ms. A batch sleeps 0.25 s, an
-epoch of three lasts 6 s; 12.4 million parameters under AdamW, averaged with 8 bits, everything delayed and offloaded. That is a model of 124 million with
-epochs of a minute, divided by ten. A download of the state alone takes 12 s at 100 Mbit/s, and a minute at 20.
+epoch of three lasts 6 s; 12.4 million parameters under AdamW, averaged with 8 bits, everything delayed and offloaded, as the page of
+settings recommends it. That is a model of 124 million with epochs of a minute, divided by ten. A download of the state alone takes 12 s at 100 Mbit/s, and a minute at 20.
 
 The ratio is `computed_share` of the two that stay: 1 is training without a network. `joiner_together_s`: from the newcomer's start to its first epoch with
 others, or all the time that it had; `joiner_common_epochs` says which. `averaged_share`: of all samples that were made and are not on their way.

@@ -40,6 +40,6 @@ class EpochCounter:
         """Lets somebody else count the swarm epochs: an Optimizer's Driver.
 
         Args:
-            counter: Has `epoch`, set_epoch() for another state, and `is_adopting`: it takes over a state, and its epoch.
+            counter: Has `epoch`, set_epoch() for another state, and `is_adopting`: it takes over a state.
         """
         self._counter = counter

@@ -21,7 +21,7 @@ CODECS: Dict[str, float] = {
 COMPUTED = 0.9  #: share of the time that should compute
 PATIENT_S = 120.0  #: seconds of computing for one step of the optimizer, up to which a way is recommended
 MORE_PATIENT = 10  #: times these seconds for an outer step: each batch has made a step
-STATE_EVERY = 10  #: swarm epochs between two averages of parameters, in the exact and the delayed mode
+STATE_EVERY = 50  #: swarm epochs between two averages of parameters: uncompressed, or each would end the log
 
 
 class Way(NamedTuple):
@@ -48,7 +48,6 @@ def _exact(codec: str, **more: str) -> Dict[str, str]:
     return {
         **more,
         "grad_compression": f"hivemind_c.{codec}()",
-        "state_averaging_compression": "hivemind_c.Float16Compression()",
         "average_state_every": str(STATE_EVERY),
     }
 
@@ -57,14 +56,15 @@ def _local(codec: str) -> Dict[str, str]:
     return {"local_steps": "True", "grad_compression": f"hivemind_c.{codec}()"}
 
 
+FULL = "NoCompression"
 HALF, EIGHT, FOUR = "Float16Compression", "Linear8BitQuantization", "Linear4BitQuantization"
 _DELAYED = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
 #: what keeps most of the exact mode is first
 WAYS: Dict[str, Way] = {
-    "exact, 16 bits": Way(_exact(HALF), HALF, HALF),
-    "exact, 8 bits": Way(_exact(EIGHT), EIGHT, HALF),
-    "exact, 4 bits": Way(_exact(FOUR), FOUR, HALF),
-    "delayed, 8 bits": Way(_exact(EIGHT, **_DELAYED), EIGHT, HALF, hidden=1.0),
+    "exact, 16 bits": Way(_exact(HALF), HALF, FULL),
+    "exact, 8 bits": Way(_exact(EIGHT), EIGHT, FULL),
+    "delayed, 8 bits": Way(_exact(EIGHT, **_DELAYED), EIGHT, FULL, hidden=1.0),
+    "exact, 4 bits": Way(_exact(FOUR), FOUR, FULL),
     "local steps, 8 bits": Way(_local(EIGHT), EIGHT, is_local=True),
     "local steps, 4 bits": Way(_local(FOUR), FOUR, is_local=True),
 }
