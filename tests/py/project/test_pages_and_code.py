@@ -1,6 +1,7 @@
 """Sentences and figures on pages that the code decides: each is compared with the code."""
 
 import inspect
+import json
 import re
 
 import pytest
@@ -94,19 +95,16 @@ def test_no_design_page_says_its_first_sentence_twice():
         assert len(set(runs)) == len(runs), f"{path.name}: the words before its first heading repeat themselves"
 
 
-def test_readmes_figures_are_those_of_the_page():
-    """How much faster several peers are: their number times the figure of the performance page."""
-    figures = page("docs/explanation/performance.md")
-    measured = {
-        "lightning": re.search(r"each of two peers against Lightning's default strategy \| ([\d.]+) ", figures)[1],
-        "home-line": re.search(r"share of the time that those who stay compute \| ([\d.]+) ", figures)[1],
-    }
-    row = r"(?m)^\| (two|three)\b.* \| ([\d.]+) times \((\d) x ([\d.]+)\) \| `python -m benchmarks ([\w-]+)` \|$"
+def test_readmes_figures_are_those_of_the_chart():
+    """How much faster several peers are: their number times the ratio that the row `scaling` measured."""
+    ratios = json.loads((ROOT / "benchmarks/plots/scaling.json").read_text())["ratios"]
+    row = r"(?m)^\| (two|four) \| ([\d.]+) times \| ([\d.]+) times \| ([\d.]+) times \|$"
     shown = re.findall(row, page("README.md"))
-    assert [command for *_, command in shown] == list(measured)
-    for machines, times, number, figure, command in shown:
-        assert figure == measured[command] and machines == {"2": "two", "3": "three"}[number]
-        assert float(times) == round(int(number) * float(figure), 1)
+    assert [words[0] for words in shown] == ["two", "four"]
+    for word, *times in shown:
+        number = {"two": 2, "four": 4}[word]
+        measured = [number * ratios[f"delayed_{mbit}_{number}"] for mbit in (20, 100, 1000)]
+        assert [float(one) for one in times] == [round(one, 1) for one in measured]
 
 
 def test_readme_is_read_aloud_in_three_minutes():
