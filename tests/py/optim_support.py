@@ -166,6 +166,18 @@ def together(*jobs, timeout=4 * PATIENCE):
         assert not late, "peers that should have ended train on"
 
 
+def loads_slowly(state, seconds):
+    """Lets a state averager hold each state that has come for so long, in which the others train on."""
+    fetch = state.fetch_state
+
+    def fetch_slowly(timeout, epoch_least):
+        loaded = fetch(timeout, epoch_least)
+        time.sleep(seconds)
+        return loaded
+
+    state.fetch_state = fetch_slowly
+
+
 def meet(peers):
     """Each knows all of them."""
     for peer in peers:

@@ -476,20 +476,25 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
   }
 }
 
+/* The figures of this moment, with so many more samples of its own. The node is there. */
+static const hv_progress_view *reads(hv_epoch_driver *d, uint64_t samples, uint64_t now_us, hv_progress_figures *out) {
+  const hv_progress_view *view = hv_progress_look(d->progress);
+  hv_progress_own mine;
+  hv_epoch_report(&d->machine, samples, &mine);
+  hv_progress_now(view, &mine, &d->config.terms, now_us, out);
+  return view;
+}
+
 /* The figures are read once for each event (rule 1). An order may end at once, which is another event. */
 static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
   hv_progress_figures *figures = &d->figures;
-  hv_progress_own mine;
   hv_epoch_order order;
   event->now_us = now_of(d);
   event->figures = figures;
   *figures = (hv_progress_figures){.eta_us = HV_PROGRESS_NEVER, .epoch = d->machine.told};
-  if (d->progress) {
-    const hv_progress_view *view = hv_progress_look(d->progress);
-    hv_epoch_report(&d->machine, event->kind == HV_EPOCH_BATCH ? event->samples : 0, &mine);
-    hv_progress_now(view, &mine, &d->config.terms, event->now_us, figures);
-    event->fetched = view->fetched;
-  } else if (!d->is_leaving && event->kind != HV_EPOCH_DONE && event->kind != HV_EPOCH_ROUND)
+  if (d->progress)
+    event->fetched = reads(d, event->kind == HV_EPOCH_BATCH ? event->samples : 0, event->now_us, figures)->fetched;
+  else if (!d->is_leaving && event->kind != HV_EPOCH_DONE && event->kind != HV_EPOCH_ROUND)
     return; /* the node ends */
   int was_busy = d->is_busy;
   d->is_busy = 1;
@@ -581,17 +586,13 @@ const hv_progress_figures *hv_epoch_driver_figures(const hv_epoch_driver *d) {
 }
 
 int hv_epoch_driver_counts(hv_epoch_driver *d, uint64_t *epoch) {
-  hv_progress_own mine;
   hv_progress_figures figures;
   if (!d->progress)
     return 0;
-  const hv_progress_view *view = hv_progress_look(d->progress);
-  hv_epoch_report(&d->machine, 0, &mine);
-  hv_progress_now(view, &mine, &d->config.terms, now_of(d), &figures);
-  int is_counted = hv_keep_are_counted(view->fetched != 0, figures.n_peers);
+  int fetched = reads(d, 0, now_of(d), &figures)->fetched != 0;
   *epoch = figures.epoch;
   hv_progress_wake(d->progress, 1);
-  return is_counted;
+  return hv_keep_are_counted(fetched, figures.n_peers);
 }
 
 int hv_epoch_driver_is_free(const hv_epoch_driver *d) {

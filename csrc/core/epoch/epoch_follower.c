@@ -115,7 +115,7 @@ static int are_members_past(const hv_epoch *self, hv_epoch_which which, const hv
   return which == HV_EPOCH_GRADIENTS ? are_others_past(self, which, f) : f->epoch > self->end.epoch + 1;
 }
 
-/* The others need it in the next round, for which it still seeks a group of this one. */
+/* The others need it in the next round, and it still seeks a group of the one before. */
 static int is_sought_next(const hv_epoch *self, hv_epoch_which which, const hv_progress_figures *f) {
   return which == HV_EPOCH_REPLICA_STATE && f->epoch == self->end.epoch + 1 && epoch_forms_groups(self, f);
 }

@@ -72,8 +72,8 @@ typedef enum hv_step_log_standing {
 
 /* Wants the entries of the epochs first to until - 1, which the others have ended; they come one after another, at most `ahead`
  * bytes of them wait, and an entry that is larger is lost. Those of `made` and later epochs may still be averaged, and are waited
- * for. Called again as the swarm goes on; entries before `first` are dropped, and first == until wants none. An entry that was lost
- * stays so until it is not wanted any more. */
+ * for. Called again as the swarm proceeds; entries before `first` are dropped, and first == until wants none. An entry that was
+ * lost stays so until it is not wanted any more. */
 void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t made, uint64_t ahead);
 /* THERE: *facts, and *chunks with one span for each chunk, borrowed; the caller may keep a reference. Both may be NULL. */
 hv_step_log_standing hv_step_log_look(const hv_step_log *log, uint64_t epoch, hv_step_log_facts *facts, hv_payload **chunks);

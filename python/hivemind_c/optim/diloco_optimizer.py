@@ -98,7 +98,7 @@ class DiLoCoOptimizer(Optimizer):
     step.hooked = True  # type: ignore[attr-defined]  # by the Optimizer's own
 
     def _are_grads_finite(self, grad_scaler: Any) -> bool:
-        """The program may have divided the gradients by the scale, for the inner optimizer or for this one."""
+        """The program may have divided the gradients by the scale, for the inner optimizer or for this object."""
         return grads_are_finite(grad_scaler, self.inner_optimizer, self)
 
 

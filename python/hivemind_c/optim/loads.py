@@ -24,7 +24,7 @@ class Loads:
         machine: The machine that gives the orders.
         hands: They take the state over.
         lanes: The orders that are left.
-        pass_time: Called each second of a download: the machine hears of the time, and its orders are carried out.
+        pass_time: Called each second of a download. The machine hears of the time, and the driver does what it orders.
     """
 
     def __init__(

@@ -24,6 +24,7 @@ from optim_support import (
     batch,
     finds_no_group,
     flat,
+    loads_slowly,
     loss_of,
     meet,
     network,
@@ -647,14 +648,7 @@ def test_joiner_repeats_the_outer_steps_since_its_load(swarm):
     together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in two))
     (joiner,) = swarm(1, first=2, seed=5, run_id=two[0].optimizer.run_id, **{**LATE, "target_batch_size": 4 * SIZE})
     state = joiner.optimizer.state_averager
-    fetch = state.fetch_state
-
-    def fetch_slowly(timeout, epoch_least):
-        loaded = fetch(timeout, epoch_least)
-        time.sleep(6 * PAUSE)
-        return loaded
-
-    state.fetch_state = fetch_slowly
+    loads_slowly(state, 6 * PAUSE)
     machine, hands = joiner.optimizer.driver.machine, joiner.optimizer.driver.hands
     trains_until([joiner, *two], lambda: hands.repeated >= 1 and machine.has_met)
     common = set(joiner.after) & set(two[0].after)

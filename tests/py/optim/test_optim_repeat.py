@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hivemind_c.optim.load_progress import Repeating
-from optim_support import Peer, flat, meet, network, settle, together
+from optim_support import Peer, flat, loads_slowly, meet, network, settle, together
 from support import eventually
 
 RUNS = itertools.count()
@@ -69,14 +69,7 @@ def test_joiner_with_an_old_state_repeats_the_steps_since(peers, caplog, options
     (joiner,) = peers(1, 1, **options)
     state, repeated = joiner.optimizer.state_averager, []
     joiner.optimizer.on_epoch = lambda record: repeated.append(record.repeated_steps)
-    fetch = state.fetch_state
-
-    def fetch_slowly(timeout, epoch_least):
-        loaded = fetch(timeout, epoch_least)
-        time.sleep(3 * PAUSE)
-        return loaded
-
-    state.fetch_state = fetch_slowly
+    loads_slowly(state, 3 * PAUSE)
     shown, progress = [], joiner.optimizer.ledger.load_progress
     progress.show = lambda: shown.append(progress.now)
     with Training(*two):

@@ -269,7 +269,7 @@ static void entry_is_looked_for_until_it_is_announced(void **unused) {
   close_scene(&sc);
 }
 
-/* The others count the next epoch while they average the gradients of this one. */
+/* The others count the next epoch while they average the gradients of this epoch. */
 static void entry_that_may_still_be_averaged_is_waited_for(void **unused) {
   (void)unused;
   scene sc;

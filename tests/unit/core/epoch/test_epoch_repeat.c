@@ -210,16 +210,23 @@ static void peer_that_stepped_by_itself_loads_the_state(void **unused) {
   assert_int_equal(s->e.state, HV_EPOCH_LOADING);
 }
 
-/* Rule 18: the steps that others make while a state comes are there when it is. */
-static void entries_come_beside_the_state(void **unused) {
-  (void)unused;
+/* The others are in epoch 20, and it loads the state that is on offer. */
+static scene *loads(uint8_t lead, uint64_t offered) {
   scene *s = in_epoch_one();
+  s->e.traits.lead = lead;
   swarm_is_in(s, 20);
   batch(s);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 20});
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = offered});
   batch(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
   assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+  return s;
+}
+
+/* Rule 18: the steps that others make while a state comes are there when it is. */
+static void entries_come_beside_the_state(void **unused) {
+  (void)unused;
+  scene *s = loads(0, 20);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADS, .epoch = 20});
   assert_null(has(s, HV_EPOCH_WANT));
   swarm_is_in(s, 22);
@@ -244,13 +251,7 @@ static void entries_come_beside_the_state(void **unused) {
  * round may last. */
 static void average_that_is_perhaps_under_way_is_waited_for(void **unused) {
   (void)unused;
-  scene *s = in_epoch_one();
-  swarm_is_in(s, 20);
-  batch(s);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 20});
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
-  s->e.traits.lead = 1;
+  scene *s = loads(1, 20);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADS, .epoch = 20});
   swarm_is_in(s, 22);
   on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
@@ -275,14 +276,7 @@ static void average_that_is_perhaps_under_way_is_waited_for(void **unused) {
 static void state_of_the_epoch_before_is_loaded_if_all_is_late(void **unused) {
   (void)unused;
   for (uint8_t lead = 0; lead <= 1; lead++) {
-    scene *s = in_epoch_one();
-    s->e.traits.lead = lead;
-    swarm_is_in(s, 20);
-    batch(s);
-    on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 19});
-    batch(s);
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
-    assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+    scene *s = loads(lead, 19);
     assert_int_equal(has(s, HV_EPOCH_LOAD)->epoch, 20 - lead);
   }
 }
