@@ -297,8 +297,8 @@ static PyObject *averager_step(PyObject *object, PyObject *args) {
   Py_ssize_t expected;
   hv_hive_step step = {0};
   hv_future *future = NULL;
-  if (!PyArg_ParseTuple(args, "y*y*dOOnpp|pp:step", &gather, &epoch, &weight, &wait, &timeout, &expected, &step.require_trigger,
-                        &step.allow_retries, &step.repeats, &step.keep))
+  if (!PyArg_ParseTuple(args, "y*y*dOOnpp|ppp:step", &gather, &epoch, &weight, &wait, &timeout, &expected, &step.require_trigger,
+                        &step.allow_retries, &step.repeats, &step.keep, &step.listens))
     return NULL;
   hv_status status = HV_INVALID;
   /* usable or not is asked last: a number's __float__ is the program's, and may close this */
@@ -497,7 +497,8 @@ static PyObject *averager_set_setup(PyObject *object, PyObject *args) {
 
 static const PyMethodDef methods[] = {
     {"step", averager_step, METH_VARARGS,
-     "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries, repeats=False, keep=False): a future."},
+     "step(gather, epoch, weight, wait, timeout, expected, require_trigger, allow_retries, repeats=False, keep=False,\n"
+     "listens=False): a future."},
     {"give_up", averager_give_up, METH_O, "give_up(step): it ends, if it has no group yet."},
     {"kept_size", averager_kept_size, METH_NOARGS, "Bytes of the averages that a step with keep=True keeps."},
     {"had_group", averager_had_group, METH_NOARGS, "Whether the last step had a group, though it may have failed."},

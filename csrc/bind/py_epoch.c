@@ -16,7 +16,7 @@ enum { DISCARDED = 1, CUT = 2 };      /* the number of an order of lost samples 
 /* Of samples that an event has lost: a kind of the binding's own, behind those of the machine. */
 #define ORDER_LOST HV_EPOCH_ORDER_KINDS
 /* The same, for a training thread that waits for an entry of the log: to look whether it has come. */
-#define ORDER_LISTEN (HV_EPOCH_ORDER_KINDS + 1)
+#define ORDER_POLL (HV_EPOCH_ORDER_KINDS + 1)
 /* The same: lane LATE has orders, and needs its thread. */
 #define ORDER_LATE (HV_EPOCH_ORDER_KINDS + 2)
 
@@ -273,7 +273,7 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
 
 static const char *kind_of(const hv_epoch_order *order) {
   return (int)order->kind == ORDER_LOST     ? "LOST"
-         : (int)order->kind == ORDER_LISTEN ? "LISTEN"
+         : (int)order->kind == ORDER_POLL   ? "POLL"
          : (int)order->kind == ORDER_LATE   ? "LATE"
                                             : hv_epoch_order_name(order->kind);
 }
@@ -618,7 +618,7 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
     if (waits(self) < 0)
       return NULL;
     if (!self->lanes[lane].n && self->machine.state == HV_EPOCH_REPEATING)
-      puts_in(self, lane, &(hv_epoch_order){.kind = (hv_epoch_order_kind)ORDER_LISTEN});
+      puts_in(self, lane, &(hv_epoch_order){.kind = (hv_epoch_order_kind)ORDER_POLL});
   }
   return answer(self, lane);
 }

@@ -120,7 +120,10 @@ static int read_stamps(PyObject *list, hv_hive_entry *entry) {
   return 0;
 }
 
-static PyObject *log_add(PyObject *object, PyObject *args) {
+typedef hv_status keep_entry(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err);
+
+/* args: (averager, epoch, before, stamps). */
+static PyObject *keeps(PyObject *object, PyObject *args, keep_entry *keep) {
   py_log *self = (py_log *)object;
   PyObject *averager, *stamps;
   unsigned long long epoch;
@@ -129,7 +132,7 @@ static PyObject *log_add(PyObject *object, PyObject *args) {
   hv_hive_entry entry = {0};
   hv_error err = {0};
   hv_status status;
-  if (!PyArg_ParseTuple(args, "OO&y#O:add", &averager, bind_whole_number, &epoch, &before, &size, &stamps))
+  if (!PyArg_ParseTuple(args, "OO&y#O", &averager, bind_whole_number, &epoch, &before, &size, &stamps))
     return NULL;
   if (size != sizeof entry.before) {
     PyErr_Format(PyExc_ValueError, "a mark has %zu bytes, not %zd", sizeof entry.before, size);
@@ -144,11 +147,19 @@ static PyObject *log_add(PyObject *object, PyObject *args) {
   memcpy(entry.before, before, sizeof entry.before);
   hv_hive_step_log *log = come_in(self);
   Py_BEGIN_ALLOW_THREADS;
-  status = hv_hive_step_log_add(log, inner, &entry, &err);
+  status = keep(log, inner, &entry, &err);
   Py_END_ALLOW_THREADS;
   bind_users_leave(&self->users);
   bind_averager_leave(averager);
   return outcome(self, status, &err);
+}
+
+static PyObject *log_add(PyObject *object, PyObject *args) {
+  return keeps(object, args, hv_hive_step_log_add);
+}
+
+static PyObject *log_hear(PyObject *object, PyObject *args) {
+  return keeps(object, args, hv_hive_step_log_hear);
 }
 
 static PyObject *log_end(PyObject *object, PyObject *ignored) {
@@ -304,6 +315,8 @@ static PyMethodDef methods[] = {
     {"look", log_look, METH_VARARGS,
      "look(epoch) -> (standing, mark before, stamps). standing: NOT_WANTED, COMES, THERE or LOST; the others are None unless\n"
      "THERE."},
+    {"hear", log_hear, METH_VARARGS,
+     "hear(averager, epoch, before, stamps): what the averager's last step kept, which listened, is the entry of that epoch."},
     {"repeat", log_repeat, METH_VARARGS,
      "repeat(epoch, averager): writes an entry that is THERE into the averager's tensors, whose lock the caller holds."},
     {"refuse", log_refuse, METH_VARARGS, "refuse(epoch): looks for the entry again, without the one that is there."},

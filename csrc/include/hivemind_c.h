@@ -462,7 +462,8 @@ typedef struct hv_hive_step {
   int require_trigger; /* 1: the all-reduce begins only after hv_hive_averager_trigger */
   int allow_retries;   /* 1: a search that finds no group is repeated while the step has time */
   int repeats;         /* 1: if the round fails, the program looks for another group of this epoch */
-  int keep;            /* 1: its encoded averages are kept until the next step, for hv_hive_step_log_add */
+  int keep;            /* 1: its encoded averages are kept until the next step, for hv_hive_step_log_add, or _hear */
+  int listens;         /* 1: a member without values, of weight 0; the averages go into no tensor */
 } hv_hive_step;
 
 typedef struct hv_hive_member {
@@ -572,6 +573,9 @@ hv_status hv_hive_step_log_look(hv_hive_step_log *log, uint64_t epoch, hv_hive_s
 /* Writes the averages of an entry that is there into the averager's tensors, on this thread, which holds their lock. HV_NOT_FOUND;
  * else as hv_average_repeat (core/average/average.h). */
 hv_status hv_hive_step_log_repeat(hv_hive_step_log *log, uint64_t epoch, hv_hive_averager *averager, hv_error *err);
+/* The average that the averager's latest step kept, which listened to its round, becomes an entry: as hv_step_log_hear. HV_NOT_FOUND:
+ * it kept none. */
+hv_status hv_hive_step_log_hear(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err);
 hv_status hv_hive_step_log_refuse(hv_hive_step_log *log, uint64_t epoch, hv_error *err);
 /* Bytes that have come of the entry under way, and all of them. */
 hv_status hv_hive_step_log_progress(hv_hive_step_log *log, uint64_t *come, uint64_t *all, hv_error *err);

@@ -217,7 +217,7 @@ static void settled(work *w) {
   w->outcome.kept = hv_allreduce_kept(w->round);
   hv_allreduce_free(w->round);
   w->round = NULL;
-  if (!a->copies) {
+  if (!a->copies || w->step->listens) {
     average_over(w, HV_OK, "");
     return;
   }
@@ -299,17 +299,19 @@ static void round_done(void *arg, hv_allreduce *round, hv_status status) {
     average_over(w, status, sentence_for(status));
 }
 
-/* With an alpha other than 1 averages go into a copy first, float32 whatever the tensors are. */
-static hv_status make_staging(hv_average *a, hv_error *err) {
-  if (a->config.alpha == 1 || a->config.auxiliary)
+/* With an alpha other than 1 averages go into a copy first, float32 whatever the tensors are. Those of a step that listens stay
+ * there, for members that lack some. */
+static hv_status make_staging(const work *w, hv_error *err) {
+  hv_average *a = w->average;
+  if ((a->config.alpha == 1 && !w->step->listens) || a->config.auxiliary)
     return HV_OK;
   size_t n = a->config.n_tensors;
   a->copies = hv_mem_aligned(a->all->env->mem, a->run.n_values * sizeof *a->copies);
   hv_run_part *parts = hv_mem_array(a->all->env->mem, n, sizeof *parts);
   hv_status status = a->copies && parts ? HV_OK
                                         : hv_fail(err, HV_NOMEM,
-                                                  "cannot make an averager: no memory for a copy of the tensors, which "
-                                                  "averaging_alpha other than 1 needs; raise the memory limit");
+                                                  "no memory for averages beside the tensors, which averaging_alpha other than 1 "
+                                                  "needs, and a peer that listens to a round; raise the memory limit");
   float *at = a->copies;
   for (size_t i = 0; i < n && status == HV_OK; i++) {
     parts[i] = a->config.tensors[i].part;
@@ -361,7 +363,7 @@ static void reduce(work *w) {
   hv_average *a = w->average;
   const hv_match_group *group = w->group;
   hv_error err = {0};
-  hv_status status = make_staging(a, &err);
+  hv_status status = make_staging(w, &err);
   hv_round round = {.members = group->members,
                     .n_members = group->n_members,
                     .me = group->me,
@@ -373,6 +375,7 @@ static void reduce(work *w) {
                     .weight_max = (float)a->config.weight_max,
                     .norm_ratio = (float)a->config.norm_ratio,
                     .norm = w->norm,
+                    .listens = w->step->listens,
                     .keep = w->step->keep,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
@@ -415,7 +418,7 @@ static void inside(work *w) {
   const hv_average_config *config = &w->average->config;
   if (w->group->n_members == 1) {
     average_over(w, HV_OK, "");
-  } else if (config->norm_ratio > 0 && !config->auxiliary) {
+  } else if (config->norm_ratio > 0 && !config->auxiliary && !w->step->listens) {
     average_move(w, HV_AVERAGE_MEASURING);
     w->job = (hv_job){.run = run_measure, .done = measured, .owner = w};
     env_of(w)->work(env_of(w), &w->job);
@@ -433,7 +436,10 @@ static void try_gate(work *w) {
 
 static void go(work *w) {
   average_move(w, HV_AVERAGE_KNOCKING);
-  try_gate(w);
+  if (w->step->listens)
+    inside(w); /* it touches no tensor */
+  else
+    try_gate(w);
 }
 
 /* ---- the group ---- */
@@ -567,6 +573,8 @@ static hv_status check_step(const hv_average *self, const hv_average_step *step,
   if (self->work)
     return hv_fail(err, HV_BUSY,
                    "cannot start a step: another step of this averager is under way; wait for it, or cancel it first");
+  if (step->listens && (step->weight != 0 || self->config.auxiliary))
+    return hv_fail(err, HV_INVALID, "a step that listens has the weight 0, and an auxiliary averager receives no averages");
   if (!(step->weight >= 0 && step->weight <= HV_CODEC_WEIGHT_MAX))
     return hv_fail(err, HV_INVALID, "the weight must be finite and 0 or more, not %g", (double)step->weight);
   if (step->epoch.size > HV_MATCH_EPOCH_MAX - 8)

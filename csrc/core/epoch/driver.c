@@ -20,6 +20,7 @@ typedef struct round_of {
   hv_average_step step;
   int is_under_way, is_void; /* is_void: its end tells nothing */
   int is_given_up;
+  int listens;
   uint8_t word[HV_WORD_MAX];
   char epoch[TEXT_MAX];
   uint64_t number;
@@ -208,6 +209,15 @@ static hv_status opens_log(hv_epoch_driver *d, hv_error *err) {
                          &d->log, err);
 }
 
+/* It has the average of this epoch, for the replica of the others. */
+static void has_listened(hv_epoch_driver *d, uint64_t epoch, const hv_epoch_facts *facts, hv_payload *chunks) {
+  hv_lineage_view view = hv_lineage_view_of(d->members, facts->n_members);
+  hv_step_log_facts entry = {.epoch = epoch, .stamps = {facts->stamp}, .n_stamps = 1};
+  memcpy(entry.before, view.swarms.bytes, HV_BALLOT_LINEAGE);
+  if (d->log && facts->outcome == HV_EPOCH_CONFIRMED && view.any && chunks)
+    hv_step_log_hear(d->log, &entry, chunks);
+}
+
 static void round_over(hv_average_step *step, hv_status status, const char *text, const hv_average_outcome *outcome) {
   hv_epoch_driver *d = step->owner;
   hv_epoch_which which = step == &d->rounds[HV_EPOCH_GRADIENTS].step ? HV_EPOCH_GRADIENTS : HV_EPOCH_REPLICA_STATE;
@@ -226,6 +236,14 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
   hv_epoch_event event = hv_epoch_round_event(&round, &facts, d->members);
   int is_void = r->is_void;
   r->is_under_way = r->is_void = 0;
+  if (r->listens) {
+    has_listened(d, r->number, &facts, outcome->kept);
+    if (is_void)
+      looks_whether_over(d);
+    else
+      drives(d, &event);
+    return;
+  }
   if (which == HV_EPOCH_GRADIENTS && facts.outcome == HV_EPOCH_CONFIRMED)
     keeps(d, r->number, &facts, outcome->kept);
   if (which == HV_EPOCH_REPLICA_STATE && status == HV_OK && !event.ok && d->log)
@@ -252,16 +270,18 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
     r->number = order->epoch;
     int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
     hv_word word = hv_lineage_word(d->machine.lineage);
+    r->listens = order->ask;
     r->step = (hv_average_step){
         .done = round_over,
         .owner = d,
         .epoch = hv_span_of(r->epoch, (size_t)n),
-        .weight = d->machine.traits.has_replica,
-        .gather = hv_epoch_has_word(&d->machine, order->which) ? hv_span_of(r->word, hv_word_write(&word, r->word)) : HV_WORD_NONE,
+        .weight = d->machine.traits.has_replica && !order->ask,
+        .gather = !order->ask && hv_epoch_has_word(&d->machine, order->which) ? hv_span_of(r->word, hv_word_write(&word, r->word)) : HV_WORD_NONE,
         .wait_ms = (uint32_t)(order->wait_us / 1000),
         .timeout_ms = (uint32_t)(order->timeout_us / 1000),
-        .require_trigger = 1,
-        .keep = d->log && d->config.log_memory && order->which == HV_EPOCH_GRADIENTS,
+        .require_trigger = !order->ask,
+        .listens = order->ask,
+        .keep = order->ask || (d->log && d->config.log_memory && order->which == HV_EPOCH_GRADIENTS),
         .repeats = d->machine.traits.carries};
     r->is_under_way = hv_average_start(r->average, &r->step, NULL) == HV_OK;
     r->is_void = r->is_given_up = 0;

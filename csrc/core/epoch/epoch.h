@@ -187,7 +187,7 @@ typedef struct hv_epoch_event {
 typedef enum hv_epoch_order_kind {
   HV_EPOCH_WAKE,     /* the report has changed; `ask`: and look for peers */
   HV_EPOCH_REACHED,  /* of `which`: this peer seeks no round before `epoch` */
-  HV_EPOCH_SEEK,     /* of `which`: a group for `epoch` */
+  HV_EPOCH_SEEK,     /* of `which`: a group for `epoch`; `ask`: this peer listens to its round, which begins without a trigger */
   HV_EPOCH_TRIGGER,  /* of `which`: its round begins, with `samples` */
   HV_EPOCH_CANCEL,   /* of `which` */
   HV_EPOCH_GIVE_UP,  /* of `which`: its search, if it has no group yet, which ends with NOBODY */
@@ -296,7 +296,9 @@ typedef struct hv_epoch_repeating {
   uint64_t asked;    /* averages before that of this epoch are wanted; 0: none is */
   uint64_t until_us; /* the others are to have ended the epoch that left it out */
   uint64_t again_us; /* until then it asks each HV_EPOCH_AGAIN_US whether they have */
+  uint64_t near_us;  /* it looks again whether their next group is near; 0: it need not */
   uint64_t most;     /* as above */
+  int gives_up;      /* it is there before a group has formed to whose round it would listen */
   uint64_t stamps[HV_EPOCH_STAMPS];
   size_t n_stamps;
 } hv_epoch_repeating;

@@ -340,7 +340,7 @@ uint64_t epoch_come_due_us(const hv_epoch *self) {
   if (self->state == HV_EPOCH_COMING)
     return epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, self->own.coming.until_us), self->own.coming.ask_us);
   if (self->state == HV_EPOCH_REPEATING)
-    return epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, self->own.repeating.until_us), self->own.repeating.again_us);
+    return epoch_repeat_due_us(self);
   if (self->state != HV_EPOCH_LOOKING || !l->is_here)
     return HV_EPOCH_NONE;
   uint64_t due_us = epoch_sooner(self, HV_EPOCH_NONE, l->until_us);

@@ -18,7 +18,7 @@ static uint64_t number_of(const hv_epoch *self, hv_epoch_which which, uint64_t e
 }
 
 /* left_us: until the group is needed (rule 6). */
-static void begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which, uint64_t epoch, uint64_t left_us) {
+static hv_epoch_order *begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which, uint64_t epoch, uint64_t left_us) {
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_SEEK);
   order->which = which;
   order->lane = lane;
@@ -27,11 +27,21 @@ static void begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
   order->wait_us = order->wait_us > HV_EPOCH_LEAST_US ? order->wait_us : HV_EPOCH_LEAST_US;
   order->timeout_us = left_us + self->config.averaging_us + HV_EPOCH_SLACK_US;
   self->seeking[which] = 1;
+  return order;
+}
+
+static uint64_t left_of(const hv_epoch *self, const hv_progress_figures *f) {
+  return f->eta_us < self->config.averaging_us ? f->eta_us : self->config.averaging_us;
+}
+
+void epoch_seeks_to_listen(hv_epoch *self, const hv_progress_figures *f) {
+  self->sought = f->epoch;
+  begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, f->epoch, left_of(self, f))->ask = 1;
 }
 
 /* Once in an epoch (rule 5). */
 void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
-  uint64_t left_us = f->eta_us < self->config.averaging_us ? f->eta_us : self->config.averaging_us;
+  uint64_t left_us = left_of(self, f);
   if (self->sought == self->told)
     return;
   epoch_cancel(self);
@@ -430,6 +440,8 @@ static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event 
 
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
   self->seeking[e->which] = 0;
+  if (self->state == HV_EPOCH_REPEATING)
+    epoch_has_listened(self);
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++) {
     if (self->end.rounding[lane] != 1 + (int)e->which)
       continue;

@@ -37,6 +37,7 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e);
 int epoch_end_prepares(const hv_epoch *self); /* 1: PREPARE is not answered yet, so the sums are still the program's (rule 2) */
 void epoch_end_takes_sums(hv_epoch *self);    /* all that are there */
 void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
+void epoch_seeks_to_listen(hv_epoch *self, const hv_progress_figures *f); /* a group of the others' epoch */
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
@@ -84,6 +85,8 @@ void epoch_repeats_on(hv_epoch *self, const epoch_event *e);
 void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e);
 void epoch_repeat_acted(hv_epoch *self, unsigned action, const epoch_event *e);
 void epoch_has_entry(hv_epoch *self, const epoch_event *e);
+uint64_t epoch_repeat_due_us(const hv_epoch *self); /* in REPEATING: when the next of its waits ends */
+void epoch_has_listened(hv_epoch *self); /* that round is over, or was none */
 void epoch_loads_begin(hv_epoch *self, const epoch_event *e);
 void epoch_loads_beside(hv_epoch *self, const epoch_event *e); /* the averages that follow the state that comes */
 void epoch_wants_no_entries(hv_epoch *self);

@@ -63,18 +63,14 @@ static void wants(hv_epoch *self, uint64_t first, uint64_t until) {
   order->ask = until > first ? self->traits.lead : 0;
 }
 
-static uint64_t *asked_of(hv_epoch *self) {
-  return self->state == HV_EPOCH_LOADING     ? &self->own.loading.asked
-         : self->state == HV_EPOCH_REPEATING ? &self->own.repeating.asked
-                                             : NULL;
-}
-
 void epoch_wants_no_entries(hv_epoch *self) {
-  uint64_t *asked = asked_of(self);
-  if (asked && *asked)
-    wants(self, 0, 0);
-  if (asked)
-    *asked = 0;
+  int repeats = self->state == HV_EPOCH_REPEATING, loads = self->state == HV_EPOCH_LOADING;
+  if (repeats || (loads && self->own.loading.asked))
+    wants(self, 0, 0); /* also where all that was wanted is made: the log still has it */
+  if (repeats)
+    self->own.repeating.asked = 0;
+  if (loads)
+    self->own.loading.asked = 0;
 }
 
 void epoch_loads_begin(hv_epoch *self, const epoch_event *e) {
@@ -128,12 +124,49 @@ static void is_there(hv_epoch *self, const epoch_event *e) {
 void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e) {
   uint64_t most = self->own.repeating.most;
   epoch_wants_no_entries(self);
+  epoch_cancel(self);
   self->leads_nowhere = 1;
   if (epoch_is_unusable(self))
     epoch_comes_to_load(self, e, most);
   else
     epoch_enters(self, e);
 }
+
+/* ---- to listen (rules 21 and 22) ---- */
+
+static int listens(const hv_epoch *self) {
+  return self->seeking[HV_EPOCH_GRADIENTS];
+}
+
+/* It lacks the latest averages alone, and the others' next group is near: it listens to their round. */
+static void listens_if_near(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
+  hv_epoch_repeating *r = &self->own.repeating;
+  r->near_us = 0;
+  if (r->goal != f->epoch || r->goal > self->replica + 1 + self->traits.lead || listens(self) || self->sought == f->epoch)
+    return;
+  if (f->eta_us <= self->config.matchmaking_us)
+    epoch_seeks_to_listen(self, f);
+  else
+    r->near_us = e->now_us + HV_EPOCH_AGAIN_US;
+}
+
+void epoch_has_listened(hv_epoch *self) {
+  self->own.repeating.gives_up = 0;
+  epoch_order(self, HV_EPOCH_ASIDE); /* it is in no epoch yet */
+}
+
+/* 1: it is in no other group while it listens. A search that has found none yet ends. */
+static int waits_for_round(hv_epoch *self) {
+  hv_epoch_repeating *r = &self->own.repeating;
+  if (listens(self) && !r->gives_up) {
+    r->gives_up = 1;
+    epoch_order(self, HV_EPOCH_GIVE_UP)->which = HV_EPOCH_GRADIENTS;
+  }
+  return listens(self);
+}
+
+/* ---- on ---- */
 
 /* The average that is next is perhaps under way (rule 14). */
 static int may_be_made(const hv_epoch *self, uint64_t goal) {
@@ -147,7 +180,8 @@ void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
   if (self->end.acting[HV_EPOCH_NOW])
     return;
   if (goal <= self->replica && !is_left(self)) {
-    is_there(self, e);
+    if (!waits_for_round(self))
+      is_there(self, e);
     return;
   }
   r->goal = goal > self->replica ? goal : self->replica + 1;
@@ -161,6 +195,8 @@ void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
     r->again_us = e->now_us + HV_EPOCH_AGAIN_US;
     epoch_wake(self, 1); /* the sooner it hears that the epoch has ended, the less it is behind */
   }
+  if (self->state == HV_EPOCH_REPEATING)
+    listens_if_near(self, e);
 }
 
 /* Rule 15. */
@@ -218,4 +254,10 @@ void epoch_repeat_acted(hv_epoch *self, unsigned action, const epoch_event *e) {
     epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_APPLY, 0);
   else
     has_repeated(self, e);
+}
+
+uint64_t epoch_repeat_due_us(const hv_epoch *self) {
+  const hv_epoch_repeating *r = &self->own.repeating;
+  uint64_t due_us = epoch_sooner(self, epoch_sooner(self, HV_EPOCH_NONE, r->until_us), r->again_us);
+  return epoch_sooner(self, due_us, r->near_us);
 }

@@ -17,9 +17,10 @@ static hv_epoch_outcome outcome_of(const hv_epoch_round *round, size_t n_trainer
 static void counts_shares(const hv_average_outcome *part, hv_epoch_facts *f) {
   for (size_t i = 0; i < part->n_members; i++) {
     const hv_average_member *m = &part->members[i];
+    hv_word word;
     if (m->auxiliary)
       continue;
-    f->n_lost += m->share < 1;
+    f->n_lost += m->share < 1 && hv_word_read(m->gather, &word); /* a member without a word listens */
     f->is_whole &= m->share <= 0 || m->share >= 1;
     if (m->me && m->share < f->share)
       f->share = m->share;

@@ -373,7 +373,7 @@ static void choose_pace(hv_allreduce *self) {
   size_t n = 0;
   for (size_t i = 0; i < round->n_members; i++) {
     const hv_round_member *m = &round->members[i];
-    uint64_t span = span_bytes(round, m), there = me->auxiliary ? 0 : span, back = m->auxiliary ? 0 : mine;
+    uint64_t span = span_bytes(round, m), there = me->auxiliary || round->listens ? 0 : span, back = m->auxiliary ? 0 : mine;
     if (!m->client) {
       least = span < least ? span : least;
       most = span > most ? span : most;

@@ -492,7 +492,7 @@ static hv_status open_slot(hv_reducer *r, uint32_t item) {
   s->weight = s->begun = 0;
   s->heard = s->counted = (hv_members){{0}};
   s->made = r->view->number;
-  if (source_of(r, item) != HV_VIEW_REDUCE || r->own_refused || r->round->members[r->round->me].auxiliary)
+  if (source_of(r, item) != HV_VIEW_REDUCE || r->own_refused || r->round->listens || r->round->members[r->round->me].auxiliary)
     return HV_OK;
   contribution *own = hv_mem_zalloc(r->env->mem, sizeof *own);
   if (!own)

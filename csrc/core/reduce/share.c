@@ -41,7 +41,7 @@ struct hv_share {
   uint32_t sending, next; /* the item that is sent next; the item whose average comes next */
   uint32_t lacking;       /* averages that are not settled */
   uint8_t *lacks;         /* a bit for each item of the row, */
-  uint8_t *left_out;      /* and of those whose values here are not finite */
+  uint8_t *left_out;      /* and of those of which it gives no values: they are not finite, or it listens */
   hv_stream *stream;
   uint8_t *codes; /* being encoded */
   size_t codes_size;
@@ -55,7 +55,7 @@ struct hv_share {
   int lied;                    /* the status is that because what it said was false, */
   int stopped;                 /* or because it broke off after it had said that it is there */
   int encoding, all_sent;      /* a job is; nothing more is sent */
-  int nothing;                 /* of the chunk that is sent next: its values are not finite */
+  int nothing;                 /* of the chunk that is sent next it gives no values */
   int heard;                   /* the owner has said something */
   uint64_t rate;               /* at which it saw this member's first chunks come, as it says; 0: not known */
   uint64_t moved_us, heard_us; /* when something of it last went on; when the owner last said anything */
@@ -116,6 +116,13 @@ static void free_codes(void *codes) {
   hv_mem_free(codes);
 }
 
+/* Of the chunk that is sent next it gives no values. */
+static void gives_nothing(hv_share *s) {
+  uint32_t at = s->sending - first_of(s);
+  s->nothing = 1;
+  s->left_out[at / 8] |= (uint8_t)(1u << at % 8);
+}
+
 /* Gives what is encoded to the stream; 0 when it takes nothing now. */
 static int hand_over(hv_share *s) {
   uint32_t chunk = s->view->chunks[s->sending];
@@ -153,9 +160,7 @@ static void encoded(hv_share *s, hv_status status) {
   if (status == HV_NOT_FINITE && s->view->sources[s->sending] == HV_VIEW_REDUCE) {
     hv_env_log(s->env, HV_LOG_WARN, "share", "not_finite", "skipping this member's values of chunk %u: they are not finite",
                s->view->chunks[s->sending]);
-    s->nothing = 1;
-    uint32_t at = s->sending - first_of(s);
-    s->left_out[at / 8] |= (uint8_t)(1u << at % 8);
+    gives_nothing(s);
     hv_mem_free(s->codes);
     s->codes = NULL;
     return;
@@ -185,6 +190,10 @@ static void encode_done(hv_job *job, const hv_event *event) {
 
 static void encode_next(hv_share *s) {
   int forwarded = s->view->sources[s->sending] != HV_VIEW_REDUCE;
+  if (s->round->listens && !forwarded) {
+    gives_nothing(s);
+    return;
+  }
   s->codes_size = share_bytes_of(s, s->sending);
   s->codes = hv_mem_aligned(s->env->mem, s->codes_size);
   if (!s->codes) {

@@ -30,11 +30,13 @@ static hv_status check_buffers(const hv_round *round, hv_error *err) {
                    HV_ROUND_CHUNKS_MAX);
   if (round->members[round->me].auxiliary)
     return round->out ? hv_fail(err, HV_INVALID, "the round is invalid: an auxiliary member receives no averages") : HV_OK;
-  if (!round->in->has_values || !round->out || !round->out->has_values)
+  if ((!round->in->has_values && !round->listens) || !round->out || !round->out->has_values)
     return hv_fail(err, HV_INVALID,
                    "the round is invalid: a member that contributes needs its values and a buffer for the averages");
   if (!hv_run_alike(round->in, round->out))
     return hv_fail(err, HV_INVALID, "the round is invalid: the averages have another layout than the values");
+  if (round->listens && round->weight != 0)
+    return hv_fail(err, HV_INVALID, "the round is invalid: a member that listens has the weight 0, not %g", (double)round->weight);
   if (!hv_round_takes_weight(round->weight))
     return hv_fail(err, HV_INVALID, "the weight must be finite, and 0 or from 2^-64 up, not %g", (double)round->weight);
   return HV_OK;

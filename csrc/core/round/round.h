@@ -31,12 +31,13 @@ typedef struct hv_round {
   const hv_round_member *members;
   size_t n_members, me; /* me: this member's index */
   size_t leader;        /* index of the first coordinator; if it is lost, the next member in order follows */
-  const hv_run *in;     /* this member's values; for an auxiliary the layout alone */
+  const hv_run *in;     /* this member's values; for an auxiliary, or one that listens, the layout alone */
   const hv_run *out;    /* destination of the averages: of the same layout as `in`, or `in` itself; NULL for an auxiliary */
   float weight;         /* samples behind `in`, sent to the owners; not used for an auxiliary */
   float weight_max;     /* a member counts with at most this weight, this member too; 0: HV_CODEC_WEIGHT_MAX */
   float norm_ratio;     /* largest norm of a chunk, as a multiple of the members' median (core/round/norm.h); 0: any */
   float norm;           /* largest norm of a chunk of `in`, sent to the owners; 0: not measured */
+  int listens;          /* 1: it gives no values and receives the averages; its weight is 0 */
   int keep;             /* 1: the encoded averages are kept (hv_allreduce_kept) */
   uint32_t stall_ms;    /* longest time that one member may hold the others up; 1 or more */
   uint32_t timeout_ms;  /* longest time of the round; 0: HV_ROUND_STALLS times stall_ms */

@@ -19,13 +19,14 @@ typedef struct kept {
 /* An entry that came. */
 typedef struct fetched {
   hv_payload payload; /* its owner is this struct */
+  hv_payload *source; /* a reference, of an average from a round; NULL: the chunks are in the image */
   hv_step_log_facts facts;
   hv_hash refused[HV_STATE_REFUSED_MAX]; /* manifests of its epoch that were refused, */
   size_t n_refused;
   hv_hash digest; /* and its own */
   uint64_t image_size;
   uint8_t *image;
-  hv_span spans[]; /* the chunks, in the image */
+  hv_span spans[]; /* the chunks */
 } fetched;
 
 struct hv_step_log {
@@ -44,6 +45,8 @@ struct hv_step_log {
   fetched *there[HV_STEP_LOG_ENTRIES]; /* of `first` and the epochs after it */
   size_t n_there;
   uint64_t there_bytes;
+  fetched *heard[HV_STEP_LOG_HEARD]; /* from rounds, of epochs after these */
+  size_t n_heard;
   /* the entry after these */
   int lost, is_full;   /* is_full: it waits until others are dropped */
   uint64_t looking_us; /* when it was looked for first, having been made */
@@ -217,6 +220,7 @@ static void tell_soon(hv_step_log *log) {
 
 static void fetched_over(hv_payload *payload) {
   fetched *f = payload->owner;
+  hv_payload_release(f->source);
   hv_mem_free(f->image);
   hv_mem_free(f);
 }
@@ -243,8 +247,37 @@ static void search_in(hv_step_log *log, uint64_t us) {
   log->env->timer_set(log->env, &log->look, us);
 }
 
+static void drop_heard(hv_step_log *log, size_t at) {
+  hv_payload_release(&log->heard[at]->payload);
+  log->heard[at] = log->heard[--log->n_heard];
+}
+
+/* Those that are not wanted, now or later. */
+static void forget_heard(hv_step_log *log) {
+  for (size_t i = log->n_heard; i-- > 0;)
+    if (log->until == log->first || log->heard[i]->facts.epoch < coming(log))
+      drop_heard(log, i);
+}
+
+/* 1: the next entry is one from a round. */
+static int takes_heard(hv_step_log *log) {
+  for (size_t i = 0; i < log->n_heard; i++) {
+    fetched *f = log->heard[i];
+    if (f->facts.epoch != coming(log) || coming(log) >= log->until || log->n_there == HV_STEP_LOG_ENTRIES)
+      continue;
+    log->heard[i] = log->heard[--log->n_heard];
+    log->there[log->n_there++] = f;
+    log->there_bytes += f->image_size;
+    tell_soon(log);
+    return 1;
+  }
+  return 0;
+}
+
 /* The entry after those that are there is another one than before. */
 static void begin_next(hv_step_log *log) {
+  while (takes_heard(log)) {
+  }
   log->lost = log->is_full = 0;
   log->looking_us = 0;
   log->n_refused = 0;
@@ -432,11 +465,31 @@ void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t
   log->until = until > first ? until : first;
   if (log->until - log->first < log->n_there)
     drop_there(log, (size_t)(log->until - log->first), log->n_there - (size_t)(log->until - log->first));
-  if (coming(log) != before || !was_wanted || log->until == log->first)
+  if (coming(log) != before || !was_wanted || log->until == log->first || takes_heard(log))
     begin_next(log);
+  forget_heard(log);
   if (coming(log) >= log->until)
     give_up_load(log);
   search_in(log, 0);
+}
+
+hv_status hv_step_log_hear(hv_step_log *log, const hv_step_log_facts *facts, hv_payload *chunks) {
+  if (log->is_stopping || log->until == log->first || facts->epoch < coming(log))
+    return HV_STATE;
+  if (facts->n_stamps < 1 || facts->n_stamps > HV_STEP_LOG_STAMPS || log->n_heard == HV_STEP_LOG_HEARD)
+    return HV_TOO_LARGE;
+  fetched *f = hv_mem_zalloc(log->env->mem, sizeof *f + chunks->n_parts * sizeof *f->spans);
+  if (!f)
+    return HV_NOMEM;
+  memcpy(f->spans, chunks->parts, chunks->n_parts * sizeof *f->spans);
+  f->facts = *facts;
+  f->image_size = chunks->size;
+  f->source = hv_payload_keep(chunks);
+  hv_payload_init(&f->payload, f->spans, chunks->n_parts, fetched_over, f);
+  log->heard[log->n_heard++] = f;
+  if (takes_heard(log))
+    begin_next(log);
+  return HV_OK;
 }
 
 hv_step_log_standing hv_step_log_look(const hv_step_log *log, uint64_t epoch, hv_step_log_facts *facts, hv_payload **chunks) {
@@ -505,6 +558,8 @@ void hv_step_log_stop(hv_step_log *log, void (*over)(void *arg), void *arg) {
   log->env->timer_clear(log->env, &log->mend);
   hv_step_log_end(log);
   drop_there(log, 0, log->n_there);
+  while (log->n_heard)
+    drop_heard(log, 0);
   if (log->is_loading)
     hv_state_load_cancel(log->state, &log->load);
   else
@@ -520,6 +575,8 @@ void hv_step_log_free(hv_step_log *log) {
     hv_mem_free(k);
   }
   drop_there(log, 0, log->n_there);
+  while (log->n_heard)
+    drop_heard(log, 0);
   hv_mem_free(log->image);
   hv_mem_free(log);
 }

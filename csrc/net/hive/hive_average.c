@@ -380,7 +380,8 @@ hv_status hv_hive_averager_step(hv_hive_averager *a, const hv_hive_step *step, h
                                         .require_trigger = step->require_trigger,
                                         .allow_retries = step->allow_retries,
                                         .repeats = step->repeats,
-                                        .keep = step->keep};
+                                        .keep = step->keep,
+                                        .listens = step->listens};
   return hv_hive_submit(o, out);
 }
 

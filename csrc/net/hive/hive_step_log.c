@@ -128,6 +128,23 @@ hv_status hv_hive_step_log_add(hv_hive_step_log *log, hv_hive_averager *averager
   return ask(log, &r, start_add, err);
 }
 
+static void start_hear(hv_hive_op *o, hv_node *node) {
+  request *r = asked(o);
+  hv_payload *chunks = hv_hive_averager_take_kept(r->averager);
+  (void)node;
+  hv_status status = chunks ? hv_step_log_hear(o->u.log.log->log, &r->facts, chunks) : HV_NOT_FOUND;
+  hv_payload_release(chunks);
+  hv_hive_end_op(o, status,
+                 status == HV_NOT_FOUND ? "cannot use the average of others: its round did not keep all of it"
+                 : status == HV_STATE   ? "cannot use the average of others: it is not wanted"
+                                        : hv_status_text(status));
+}
+
+hv_status hv_hive_step_log_hear(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err) {
+  request r = {.averager = averager, .facts = facts_of(entry)};
+  return ask(log, &r, start_hear, err);
+}
+
 static void start_end(hv_hive_op *o, hv_node *node) {
   (void)node;
   hv_step_log_end(o->u.log.log->log);

@@ -242,6 +242,9 @@ class Driver:
 
     def _seek(self, order: Order, lane: int) -> None:
         averager, optimizer = self._averagers[order.which], self._optimizer
+        if order.ask:
+            self.controls[order.which] = self.hands.log.listen(order)
+            return
         word = self.machine.word(order.which)
         more: Dict[str, Any] = {} if word is None else {"gather": word}
         try:

@@ -13,7 +13,9 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import _hivemind_c
 from _hivemind_c import HivemindError
 
-from hivemind_c.optim.order import Order
+from hivemind_c.averaging.marks import view_of
+from hivemind_c.optim.listening import Listening
+from hivemind_c.optim.order import GRADIENTS, Order
 from hivemind_c.optim.run_peer import RunPeer
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -44,6 +46,8 @@ class StepLog:
         self.sizes: Dict[str, int] = {}
         self._wanted: Optional[int] = None  # the swarm epoch whose average the machine waits for
         self._until, self._shown = 0, -math.inf  # the swarm's; when the progress was shown
+        self._listens = False  # to a round of the others, whose outcome the machine waits for
+        self._listening: Optional[Listening] = None  # the step of that round; none: it could not begin
         self._ledger = optimizer.ledger
         averager = self._averager
         if averager is None or optimizer.auxiliary or not averager.averages_once:
@@ -110,7 +114,7 @@ class StepLog:
         return {
             "WANT": self._want,
             "REFUSE": self._refuse,
-            "LISTEN": lambda order, lane: self._listen(machine, lane, hear),
+            "POLL": lambda order, lane: self._poll(machine, lane, hear),
         }
 
     def _want(self, order: Order, lane: int) -> None:
@@ -125,9 +129,41 @@ class StepLog:
         if self.core is not None:
             self.core.refuse(order.epoch)
 
-    def _listen(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
+    def listen(self, order: Order) -> Optional[Listening]:
+        """Listens to the others' round of a swarm epoch. None: this peer cannot, and the machine hears so at the next poll.
+
+        Args:
+            order: The machine's order to look for the group.
+        """
+        try:
+            self._listening = Listening(self._averager, order.epoch, order.wait, order.timeout)
+        except HivemindError as error:
+            logger.debug("swarm epoch %d: cannot listen to its round: %s", order.epoch, error)
+            self._listening = None
+        self._listens = True
+        return self._listening
+
+    def _hear_round(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
+        """If the round to which this peer listens is over, the log has its average, and the machine hears so."""
+        listening = self._listening
+        if not self._listens or (listening is not None and not listening.done()):
+            return
+        self._listens, self._listening = False, None
+        status, parts = ("TIMEOUT", ()) if listening is None else listening.outcome()
+        before = view_of(listening.members()).swarms if listening is not None and parts else None
+        if listening is not None and before is not None and listening.stamp:
+            try:
+                self.core.hear(self._averager.core, listening.epoch, before, (listening.stamp,))
+            except HivemindError as error:
+                logger.debug("swarm epoch %d: its average is not there: %s", listening.epoch, error)
+        hear(lane, machine.round(lane, GRADIENTS, status, parts)[2])
+
+    def _poll(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
         """The training thread waits for an average: tells the machine if it is there, or lost."""
-        if self.core is None or self._wanted is None:
+        if self.core is None:
+            return
+        self._hear_round(machine, lane, hear)
+        if self._wanted is None:
             return
         if (now := self._ledger.clock.now()) - self._shown >= SHOW_S:
             self._shown = now

@@ -112,3 +112,46 @@ def test_averages_come_beside_a_load_of_several_epochs(peers):
         settle(peer.optimizer)
     epoch = min(max(peer.after) for peer in (*two, joiner))
     assert torch.equal(joiner.after[epoch], two[0].after[epoch])
+
+
+class SlowLog:
+    """The core's log on a line on which each average of others comes so many seconds after it was looked up."""
+
+    def __init__(self, core, seconds):
+        self._core, self._seconds, self._since = core, seconds, {}
+        self.heard = []  #: swarm epochs to whose rounds this peer listened
+
+    def __getattr__(self, name):
+        return getattr(self._core, name)
+
+    def hear(self, averager, epoch, before, stamps):
+        self._core.hear(averager, epoch, before, stamps)
+        self.heard.append(epoch)
+
+    def look(self, epoch):
+        found = self._core.look(epoch)
+        if found[0] != "THERE" or epoch in self.heard:
+            return found
+        since = self._since.setdefault(epoch, time.monotonic())
+        return found if time.monotonic() >= since + self._seconds else ("COMES", None, None)
+
+
+@pytest.mark.parametrize("options", [{}, dict(LATE, delay_grad_averaging=True)], ids=["now", "gradients late"])
+def test_peer_that_has_each_average_late_listens_and_is_in(peers, options):
+    """Each average comes after the next group has formed, so without listening this peer is never in step."""
+    options = dict(optimizer="adamw", average_state_every=50, **options)
+    two = peers(2, 0, **options)
+    meet(two)
+    together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in two))
+    (joiner,) = peers(1, 1, **options)
+    loads_slowly(joiner.optimizer.state_averager, 3 * PAUSE)
+    log, machine = joiner.optimizer.driver.hands.log, joiner.optimizer.driver.machine
+    log.core = slow = SlowLog(log.core, 1.2 * PAUSE)
+    with Training(*two), Training(joiner):
+        assert eventually(lambda: machine.has_met)
+    assert slow.heard
+    for peer in (*two, joiner):
+        settle(peer.optimizer)
+    epoch = min(max(peer.after) for peer in (*two, joiner))
+    assert torch.equal(joiner.after[epoch], two[0].after[epoch])
+    assert machine.moves_wrong == 0
