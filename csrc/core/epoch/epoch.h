@@ -58,6 +58,7 @@ enum {
   HV_EPOCH_ASK_US = 10000,     /* between two questions whether the epoch has begun whose state is loaded */
   HV_EPOCH_REST_US = 250000,   /* the first pause after a load that failed */
   HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
+  HV_EPOCH_GIVEN_US = 10000000, /* without a doubt, once a state has been given */
   HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
   HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
   HV_EPOCH_OFFER_BURST = 8,    /* offers for those who come that may be ahead of that */
