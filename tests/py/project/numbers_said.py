@@ -122,7 +122,7 @@ SAID = {
         ("`chunk_bytes` is {256 KiB}, doubled", "manifest.c:USUAL_CHUNK"),
         ("doubled up to {2 MiB} while there are", "manifest.h:HV_MANIFEST_CHUNK_MOST"),
         ("while there are more than {} chunks", "manifest.c:CHUNKS_AIM"),
-        ("is not awaited again for {} s", "load_voters.c:SILENT_MS"),
+        ("is not awaited for {} s", "load_voters.c:SILENT_MS"),
         ("| pause | looking | {} s, doubled", "load.c:PAUSE_MS"),
         ("doubled up to {five} times |", "load.c:PAUSE_DOUBLINGS"),
         ("{12} pauses that no vote made", "load.c:LOOKS"),
@@ -282,7 +282,8 @@ SAID = {
     ],
     "howto/which-mode.md": [
         ("computes {} of its time", "ways.py:COMPUTED"),
-        ("makes a step of the optimizer in {2 minutes}", "ways.py:PATIENT_S"),
+        ("makes a step of the optimizer in {} seconds", "ways.py:PATIENT_S"),
+        ("an epoch of local steps makes {} of them", "ways.py:LOCAL_BATCHES"),
         ("After {two} averaged swarm epochs, each peer logs", "advice.py:AFTER"),
         ("If a peer computes {} of its time as it is", "ways.py:COMPUTED"),
         ("Rounds shorter than {} s say nothing", "target_check.py:SHORT_S"),
