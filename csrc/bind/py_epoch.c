@@ -272,10 +272,10 @@ static int feeds(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
 /* ---- orders ---- */
 
 static const char *kind_of(const hv_epoch_order *order) {
-  return (int)order->kind == ORDER_LOST     ? "LOST"
-         : (int)order->kind == ORDER_POLL   ? "POLL"
-         : (int)order->kind == ORDER_LATE   ? "LATE"
-                                            : hv_epoch_order_name(order->kind);
+  return (int)order->kind == ORDER_LOST   ? "LOST"
+         : (int)order->kind == ORDER_POLL ? "POLL"
+         : (int)order->kind == ORDER_LATE ? "LATE"
+                                          : hv_epoch_order_name(order->kind);
 }
 
 static const char *what_of(const hv_epoch_order *order) {

@@ -573,8 +573,8 @@ hv_status hv_hive_step_log_look(hv_hive_step_log *log, uint64_t epoch, hv_hive_s
 /* Writes the averages of an entry that is there into the averager's tensors, on this thread, which holds their lock. HV_NOT_FOUND;
  * else as hv_average_repeat (core/average/average.h). */
 hv_status hv_hive_step_log_repeat(hv_hive_step_log *log, uint64_t epoch, hv_hive_averager *averager, hv_error *err);
-/* The average that the averager's latest step kept, which listened to its round, becomes an entry: as hv_step_log_hear. HV_NOT_FOUND:
- * it kept none. */
+/* The average that the averager's latest step kept, which listened to its round, becomes an entry: as hv_step_log_hear.
+ * HV_NOT_FOUND: it kept none. */
 hv_status hv_hive_step_log_hear(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err);
 hv_status hv_hive_step_log_refuse(hv_hive_step_log *log, uint64_t epoch, hv_error *err);
 /* Bytes that have come of the entry under way, and all of them. */

@@ -138,7 +138,7 @@ int pretender_anchor_does(pretender *p, const hv_epoch_order *order, int *ok) {
 void pretender_anchor_met(pretender *p, const hv_epoch_met *round) {
   p->round = (pretender_met){0};
   for (size_t i = 0; i < round->n_members && p->round.n < PRETENDER_MET; i++)
-    if (!round->members[i].is_auxiliary)
+    if (!round->members[i].is_auxiliary && round->members[i].has_word) /* one without a word listens */
       p->round.members[p->round.n++] = round->members[i].peer;
   for (size_t i = 0; round->status == HV_OK && i < round->n_missed && i < PRETENDER_RANGES; i++)
     p->round.missed[p->round.n_missed++] = round->missed[i];

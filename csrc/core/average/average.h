@@ -103,7 +103,7 @@ struct hv_average_step {
   size_t expected;     /* members with which a group begins at once; 0: not known */
   int require_trigger; /* 1: the all-reduce begins only after hv_average_trigger */
   int allow_retries;
-  int repeats;                  /* 1: if the round fails, the program seeks another group of this epoch */
+  int repeats; /* 1: if the round fails, the program seeks another group of this epoch */
   /* 1: a member without values, of weight 0: it receives the averages, which go into no tensor, so the program may use them. With
    * `keep` the outcome has the averages. */
   int listens;

@@ -271,18 +271,19 @@ static void seeks(hv_epoch_driver *d, const hv_epoch_order *order) {
     int n = snprintf(r->epoch, sizeof r->epoch, "%llu", (unsigned long long)order->epoch);
     hv_word word = hv_lineage_word(d->machine.lineage);
     r->listens = order->ask;
-    r->step = (hv_average_step){
-        .done = round_over,
-        .owner = d,
-        .epoch = hv_span_of(r->epoch, (size_t)n),
-        .weight = d->machine.traits.has_replica && !order->ask,
-        .gather = !order->ask && hv_epoch_has_word(&d->machine, order->which) ? hv_span_of(r->word, hv_word_write(&word, r->word)) : HV_WORD_NONE,
-        .wait_ms = (uint32_t)(order->wait_us / 1000),
-        .timeout_ms = (uint32_t)(order->timeout_us / 1000),
-        .require_trigger = !order->ask,
-        .listens = order->ask,
-        .keep = order->ask || (d->log && d->config.log_memory && order->which == HV_EPOCH_GRADIENTS),
-        .repeats = d->machine.traits.carries};
+    r->step = (hv_average_step){.done = round_over,
+                                .owner = d,
+                                .epoch = hv_span_of(r->epoch, (size_t)n),
+                                .weight = d->machine.traits.has_replica && !order->ask,
+                                .gather = !order->ask && hv_epoch_has_word(&d->machine, order->which)
+                                              ? hv_span_of(r->word, hv_word_write(&word, r->word))
+                                              : HV_WORD_NONE,
+                                .wait_ms = (uint32_t)(order->wait_us / 1000),
+                                .timeout_ms = (uint32_t)(order->timeout_us / 1000),
+                                .require_trigger = !order->ask,
+                                .listens = order->ask,
+                                .keep = order->ask || (d->log && d->config.log_memory && order->which == HV_EPOCH_GRADIENTS),
+                                .repeats = d->machine.traits.carries};
     r->is_under_way = hv_average_start(r->average, &r->step, NULL) == HV_OK;
     r->is_void = r->is_given_up = 0;
     if (r->is_under_way)

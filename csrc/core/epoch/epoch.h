@@ -299,6 +299,7 @@ typedef struct hv_epoch_repeating {
   uint64_t again_us; /* until then it asks each HV_EPOCH_AGAIN_US whether they have */
   uint64_t near_us;  /* it looks again whether their next group is near; 0: it need not */
   uint64_t most;     /* as above */
+  uint64_t heard;    /* 1 + the latest epoch whose average it has from the others' round; 0: none */
   int gives_up;      /* it is there before a group has formed to whose round it would listen */
   uint64_t stamps[HV_EPOCH_STAMPS];
   size_t n_stamps;

@@ -441,7 +441,7 @@ static void state_is_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event 
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
   self->seeking[e->which] = 0;
   if (self->state == HV_EPOCH_REPEATING)
-    epoch_has_listened(self);
+    epoch_has_listened(self, e);
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++) {
     if (self->end.rounding[lane] != 1 + (int)e->which)
       continue;

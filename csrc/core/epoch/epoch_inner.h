@@ -85,8 +85,8 @@ void epoch_repeats_on(hv_epoch *self, const epoch_event *e);
 void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e);
 void epoch_repeat_acted(hv_epoch *self, unsigned action, const epoch_event *e);
 void epoch_has_entry(hv_epoch *self, const epoch_event *e);
-uint64_t epoch_repeat_due_us(const hv_epoch *self); /* in REPEATING: when the next of its waits ends */
-void epoch_has_listened(hv_epoch *self); /* that round is over, or was none */
+uint64_t epoch_repeat_due_us(const hv_epoch *self);            /* in REPEATING: when the next of its waits ends */
+void epoch_has_listened(hv_epoch *self, const epoch_event *e); /* that round is over, or was none */
 void epoch_loads_begin(hv_epoch *self, const epoch_event *e);
 void epoch_loads_beside(hv_epoch *self, const epoch_event *e); /* the averages that follow the state that comes */
 void epoch_wants_no_entries(hv_epoch *self);

@@ -1,4 +1,4 @@
-/* The steps of others, made again by a peer that was not in them (rules 11 to 20 in docs/design/log.md). */
+/* The steps of others, made again by a peer that was not in them (rules 11 to 23 in docs/design/log.md). */
 #include "core/epoch/epoch_inner.h"
 
 /* ---- whether to ---- */
@@ -132,7 +132,7 @@ void epoch_repeats_no_more(hv_epoch *self, const epoch_event *e) {
     epoch_enters(self, e);
 }
 
-/* ---- to listen (rules 21 and 22) ---- */
+/* ---- to listen (rules 21 to 23) ---- */
 
 static int listens(const hv_epoch *self) {
   return self->seeking[HV_EPOCH_GRADIENTS];
@@ -151,8 +151,12 @@ static void listens_if_near(hv_epoch *self, const epoch_event *e) {
     r->near_us = e->now_us + HV_EPOCH_AGAIN_US;
 }
 
-void epoch_has_listened(hv_epoch *self) {
-  self->own.repeating.gives_up = 0;
+/* The members step with this average, so the epoch has ended, though this peer may not have heard so. */
+void epoch_has_listened(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_repeating *r = &self->own.repeating;
+  r->gives_up = 0;
+  if (e->outcome == HV_EPOCH_CONFIRMED && self->sought != HV_EPOCH_NONE)
+    r->heard = self->sought + 1;
   epoch_order(self, HV_EPOCH_ASIDE); /* it is in no epoch yet */
 }
 
@@ -177,6 +181,7 @@ static int may_be_made(const hv_epoch *self, uint64_t goal) {
 void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
   hv_epoch_repeating *r = &self->own.repeating;
   uint64_t goal = goal_of(e->figures, r->most);
+  goal = goal > r->heard ? goal : r->heard;
   if (self->end.acting[HV_EPOCH_NOW])
     return;
   if (goal <= self->replica && !is_left(self)) {

@@ -17,7 +17,7 @@
 #define HV_STEP_LOG_ENTRIES 32
 #define HV_STEP_LOG_PLACES 64 /* keys of a run, used in turn: a key of its own for each epoch would stay in the DHT for an hour */
 #define HV_STEP_LOG_STAMPS 16
-#define HV_STEP_LOG_HEARD 4 /* averages from rounds that wait for those before them */
+#define HV_STEP_LOG_HEARD 4              /* averages from rounds that wait for those before them */
 #define HV_STEP_LOG_LOOK_US 5000000ull   /* ENTRY: for an offer of it, once it has been made */
 #define HV_STEP_LOG_STALL_US 30000000ull /* ENTRY: from one byte of it to the next */
 #define HV_STEP_LOG_AGAIN_US 500000ull
@@ -76,10 +76,10 @@ typedef enum hv_step_log_standing {
  * for. Called again as the swarm proceeds; entries before `first` are dropped, and first == until wants none. An entry that was
  * lost stays so until it is not wanted any more. */
 void hv_step_log_want(hv_step_log *log, uint64_t first, uint64_t until, uint64_t made, uint64_t ahead);
-/* The average of an epoch that this peer has from its round, to which it listened: it is THERE once it is wanted and those before it
- * are, and is forgotten as entries that are not wanted are. chunks: as of hv_step_log_add, checked by the step that repeats it; the
- * log keeps a reference. HV_STATE: nothing is wanted, or it is of an earlier epoch than what is. HV_TOO_LARGE: it has a stamp too
- * many, or waits with HV_STEP_LOG_HEARD others. HV_NOMEM. */
+/* The average of an epoch that this peer has from its round, to which it listened: it is THERE once it is wanted and those before
+ * it are, and is forgotten as entries that are not wanted are. chunks: as of hv_step_log_add, checked by the step that repeats it;
+ * the log keeps a reference. HV_STATE: nothing is wanted, or it is of an earlier epoch than what is. HV_TOO_LARGE: it has a stamp
+ * too many, or waits with HV_STEP_LOG_HEARD others. HV_NOMEM. */
 hv_status hv_step_log_hear(hv_step_log *log, const hv_step_log_facts *facts, hv_payload *chunks);
 /* THERE: *facts, and *chunks with one span for each chunk, borrowed; the caller may keep a reference. Both may be NULL. */
 hv_step_log_standing hv_step_log_look(const hv_step_log *log, uint64_t epoch, hv_step_log_facts *facts, hv_payload **chunks);

@@ -75,8 +75,8 @@ static void tell(scene *s, size_t i, void (*what)(hv_command *, void *)) {
   hv_sim_run_until(s->sim, hv_sim_now(s->sim));
 }
 
-/* One round of all but the last one, whose large tensor has the codec `absent`. */
-static void play(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int keep) {
+/* One round of all but the last one, whose large tensor has the codec `absent`. listens: it is a member all the same. */
+static void plays(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int keep, int listens) {
   memset(s, 0, sizeof *s);
   hv_mem_init(&s->mem, NULL, HV_MEM_UNLIMITED);
   hv_sim_config config = hv_sim_defaults(seed);
@@ -99,11 +99,20 @@ static void play(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int k
   hv_sim_run_until(s->sim, 3000000);
   for (size_t i = 0; i < PEERS; i++)
     tell(s, i, open_averager);
-  for (size_t i = 0; i < MEMBERS; i++)
+  peer *last = &s->peers[PEERS - 1];
+  last->step.listens = last->step.keep = 1;
+  last->step.weight = 0;
+  for (size_t i = 0; i < PEERS; i++)
+    s->peers[i].step.expected += (size_t)listens;
+  for (size_t i = 0; i < MEMBERS + (size_t)listens; i++)
     tell(s, i, begin_step);
   hv_sim_run_until(s->sim, 20000000);
   for (size_t i = 0; i < MEMBERS; i++)
     assert_int_equal(s->peers[i].status, HV_OK);
+}
+
+static void play(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int keep) {
+  plays(s, seed, codec, absent, keep, 0);
 }
 
 static void close_scene(scene *s) {
@@ -132,6 +141,27 @@ static void kept_averages_are_repeated_to_the_bit(void **unused) {
     assert_int_equal(hv_average_repeat(absent->average, first->kept->parts, first->kept->n_parts, NULL), HV_OK);
     assert_memory_equal(absent->values, first->values, sizeof first->values);
     assert_memory_equal(absent->halves, first->halves, sizeof first->halves);
+    close_scene(&s);
+  }
+}
+
+/* Its tensors stay as they are, with values that would show in the average. */
+static void member_that_listens_has_the_average_and_gives_nothing(void **unused) {
+  (void)unused;
+  static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_UNIFORM8, HV_CODEC_SCALED_ROWS};
+  for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+    scene s;
+    plays(&s, 80 + c, codecs[c], codecs[c], 1, 1);
+    peer *first = &s.peers[0], *last = &s.peers[PEERS - 1];
+    assert_int_equal(last->status, HV_OK);
+    for (int k = 0; k < VALUES; k++)
+      assert_true(last->values[k] == (float)PEERS * sinf((float)k));
+    for (int k = 0; k < VALUES && codecs[c] == HV_CODEC_NONE; k++)
+      assert_true(fabsf(first->values[k] - 2 * sinf((float)k)) < 1e-5f);
+    assert_non_null(last->kept);
+    assert_int_equal(hv_average_repeat(last->average, last->kept->parts, last->kept->n_parts, NULL), HV_OK);
+    assert_memory_equal(last->values, first->values, sizeof first->values);
+    assert_memory_equal(last->halves, first->halves, sizeof first->halves);
     close_scene(&s);
   }
 }
@@ -186,6 +216,7 @@ static void averages_that_do_not_fit_are_not_repeated(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kept_averages_are_repeated_to_the_bit),
+      cmocka_unit_test(member_that_listens_has_the_average_and_gives_nothing),
       cmocka_unit_test(step_that_does_not_ask_keeps_nothing),
       cmocka_unit_test(averages_that_do_not_fit_are_not_repeated),
   };

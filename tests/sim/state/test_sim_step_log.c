@@ -139,15 +139,29 @@ typedef struct adding {
   hv_status status;
 } adding;
 
-static void add(keeper *k, hv_node *node, void *arg) {
-  adding *a = arg;
+static block *block_of(keeper *k, const adding *a) {
   block *b = hv_mem_alloc(&k->scene->mem, sizeof *b);
-  hv_step_log_facts facts = facts_of(a->epoch, a->history);
-  (void)node;
   fill(b->bytes, a->epoch, a->history + 100 * a->lie);
   for (size_t i = 0; i < a->chunks; i++)
     b->spans[i] = hv_span_of(b->bytes + i * CHUNK, CHUNK);
   hv_payload_init(&b->payload, b->spans, a->chunks, free_block, b);
+  return b;
+}
+
+static void hear(keeper *k, hv_node *node, void *arg) {
+  adding *a = arg;
+  block *b = block_of(k, a);
+  hv_step_log_facts facts = facts_of(a->epoch, a->history);
+  (void)node;
+  a->status = hv_step_log_hear(k->log, &facts, &b->payload);
+  hv_payload_release(&b->payload);
+}
+
+static void add(keeper *k, hv_node *node, void *arg) {
+  adding *a = arg;
+  block *b = block_of(k, a);
+  hv_step_log_facts facts = facts_of(a->epoch, a->history);
+  (void)node;
   k->added_us = hv_sim_now(k->scene->sim);
   a->status = hv_step_log_add(k->log, &facts, &b->payload);
   hv_payload_release(&b->payload);
@@ -585,6 +599,34 @@ static void log_that_stops_leaves_nothing(void **unused) {
   }
 }
 
+static hv_status hears(scene *sc, size_t node, uint64_t epoch) {
+  adding a = {.epoch = epoch, .chunks = CHUNKS};
+  tell(sc, node, hear, &a);
+  return a.status;
+}
+
+static void average_from_a_round_follows_the_entry_before_it(void **unused) {
+  (void)unused;
+  scene sc;
+  open_scene(&sc, 26, 3, 0, 0);
+  assert_int_equal(hears(&sc, 2, 4), HV_STATE); /* nothing is wanted */
+  wants(&sc, 2, 3, 4, 100 * ENTRY);
+  assert_int_equal(hears(&sc, 2, 2), HV_STATE);
+  assert_int_equal(hears(&sc, 2, 4), HV_OK); /* which nobody offers */
+  assert_int_equal(look(&sc, 2, 4), HV_STEP_LOG_NOT_WANTED);
+  adds(&sc, 0, 3, 0);
+  run(&sc, 3);
+  wants(&sc, 2, 3, 5, 100 * ENTRY);
+  has(&sc, 2, 3, 0);
+  has(&sc, 2, 4, 0);
+  for (uint64_t epoch = 6; epoch < 6 + HV_STEP_LOG_HEARD; epoch++)
+    assert_int_equal(hears(&sc, 2, epoch), HV_OK);
+  assert_int_equal(hears(&sc, 2, 6 + HV_STEP_LOG_HEARD), HV_TOO_LARGE);
+  wants(&sc, 2, 0, 0, 0);
+  assert_int_equal(hears(&sc, 2, 6), HV_STATE); /* they are forgotten, and close_scene counts their blocks */
+  close_scene(&sc);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(entries_come_from_their_keepers),
@@ -604,6 +646,7 @@ int main(void) {
       cmocka_unit_test(progress_says_how_much_has_come),
       cmocka_unit_test(announcements_of_a_full_log_cost_few_messages),
       cmocka_unit_test(log_that_stops_leaves_nothing),
+      cmocka_unit_test(average_from_a_round_follows_the_entry_before_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

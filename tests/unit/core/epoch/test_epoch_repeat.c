@@ -1,4 +1,4 @@
-/* The machine of a peer by itself, as it repeats the steps of others (rules 11 to 20 of docs/design/log.md). */
+/* The machine of a peer by itself, as it repeats the steps of others (rules 11 to 23 of docs/design/log.md). */
 #include "lib/epoch_scene.h"
 
 enum { ENTRY = 1000, STATE = 6 * ENTRY };
@@ -351,6 +351,59 @@ static void restored_peer_repeats_from_its_checkpoint(void **unused) {
   assert_int_equal(s->e.told, 8);
 }
 
+/* Rule 21: it lacks the average of epoch 1, and the others' group of epoch 2 forms. */
+static scene *listens(void) {
+  scene *s = late_by_one();
+  assert_null(has(s, HV_EPOCH_SEEK)); /* that group is not near */
+  s->now_us += SECOND;
+  s->f.eta_us = SECOND;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_int_equal(has(s, HV_EPOCH_SEEK)->epoch, 2);
+  assert_int_equal(has(s, HV_EPOCH_SEEK)->ask, 1);
+  assert_null(has(s, HV_EPOCH_TRIGGER));
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_null(has(s, HV_EPOCH_SEEK)); /* once in an epoch */
+  return s;
+}
+
+static void peer_that_lacks_the_last_average_listens(void **unused) {
+  (void)unused;
+  scene *s = listens();
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_CONFIRMED, NULL, 0);
+  assert_non_null(has(s, HV_EPOCH_ASIDE));
+  entry_comes(s, 1, s->lineage.mark);
+  makes_the_step(s);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  wants(s, 2, 3); /* though the others are still counted in epoch 2 */
+  entry_comes(s, 2, s->lineage.mark);
+  makes_the_step(s);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 3);
+}
+
+static void peer_is_in_its_epoch_after_a_round_that_failed(void **unused) {
+  (void)unused;
+  scene *s = listens();
+  entry_comes(s, 1, s->lineage.mark);
+  makes_the_step(s);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING); /* it may be in the group */
+  assert_non_null(has(s, HV_EPOCH_GIVE_UP));
+  s->now_us += SECOND;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_null(has(s, HV_EPOCH_GIVE_UP));
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_FAILED, NULL, 0);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 2);
+}
+
+static void listener_whose_average_is_lost_cancels_its_round(void **unused) {
+  (void)unused;
+  scene *s = listens();
+  entry_is_lost(s, 1);
+  assert_non_null(of(s, HV_EPOCH_CANCEL, HV_EPOCH_GRADIENTS));
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(late_peer_repeats_the_step_and_loads_nothing),
@@ -368,6 +421,9 @@ int main(void) {
       cmocka_unit_test(others_hear_of_the_last_step_alone),
       cmocka_unit_test(step_that_broke_is_not_repeated_again),
       cmocka_unit_test(restored_peer_repeats_from_its_checkpoint),
+      cmocka_unit_test(peer_that_lacks_the_last_average_listens),
+      cmocka_unit_test(peer_is_in_its_epoch_after_a_round_that_failed),
+      cmocka_unit_test(listener_whose_average_is_lost_cancels_its_round),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
