@@ -13,6 +13,7 @@ from hivemind_c import cuda
 from hivemind_c._record import Recorder
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
+from hivemind_c.averaging.tensors import codec_of
 from hivemind_c.compression import CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.buffer_source import Given
@@ -45,6 +46,21 @@ LRSchedulerBase = LRScheduler
 TorchOptimizer = torch.optim.Optimizer
 Parameters = Iterable[torch.Tensor]
 ParamGroups = Iterable[Dict[str, Any]]
+DIGIT_VALUES = 1 << 12  #: that a digit of a mark may have (HV_MARK_DIGIT_BITS of csrc/core/epoch/lineage.h)
+
+
+def infos_of_state(tensors: Sequence[torch.Tensor], n_main: int, n_extra: int) -> List[CompressionInfo]:
+    """Returns what compressions choose by.
+
+    Args:
+        tensors: Tensors of a state, without buffers.
+        n_main: How many are parameters, which come first.
+        n_extra: How many are extra tensors, which come last.
+    """
+    n_statistics = len(tensors) - n_main - n_extra
+    roles = (TensorRole.PARAMETER,) * n_main + (TensorRole.OPTIMIZER,) * n_statistics
+    roles += (TensorRole.UNSPECIFIED,) * n_extra
+    return [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
 
 
 class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading):
@@ -128,6 +144,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         )
         self._before: List[torch.Tensor] = []
         self._taken: List[bool] = []  # of tensors_to_average, whether this peer had it when it was loaded
+        self._is_rounded = False  # by a lossy load: since then it has been in no average of the state
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
         self.offers = StateOffers(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
@@ -267,7 +284,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         ]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
         self.buffers.load()
-        self._mark_digits.copy_(torch.tensor(self.lineage.digits()))
+        self._mark_digits.copy_(torch.tensor(self._own_digits()))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
             copy_all(self._before, self.tensors_to_average)
@@ -288,6 +305,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
                 self.buffers.drop()
                 return
             self.buffers.apply()
+            self._is_rounded = False
             self.parameters.settle()
             there = [
                 (i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None
@@ -405,6 +423,11 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         """
         self.share_averages = only
 
+    def _own_digits(self) -> List[float]:
+        """The mark as numbers; a replica that a lossy load has rounded has other ones than those of its mark."""
+        digits = self.lineage.digits()
+        return [(digit + DIGIT_VALUES / 2) % DIGIT_VALUES for digit in digits] if self._is_rounded else digits
+
     @property
     def is_kept(self) -> int:
         """Whether the replica is to the bit what it was, after a round that failed.
@@ -412,7 +435,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         1: it is; 0: only if the members' replicas were alike; -1: it is not.
         """
         written = self._in_place and self.is_averaged_in_part
-        return 1 if not written else 0 if self._exact else -1
+        return 1 if not written else 0 if self._exact and isinstance(self._state_compression, NoCompression) else -1
 
     def were_alike(self) -> bool:
         """Whether the marks that were averaged with the state, which succeeded, were all this replica's.
@@ -437,14 +460,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
                 statistics = statistics_of(self.optimizer)
                 main = [p.detach() for p in self.parameters.main]
                 tensors = main + [s.tensor for s in statistics] + self.extra_tensors
-                roles = (
-                    [TensorRole.PARAMETER] * len(main)
-                    + [TensorRole.OPTIMIZER] * len(statistics)
-                    + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
-                )
-                infos = [
-                    CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))
-                ]
+                infos = infos_of_state(tensors, len(main), len(self.extra_tensors))
             metadata = {
                 "epoch": self.local_epoch,
                 "parameters": len(self.parameters.main),
@@ -491,6 +507,9 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             copy_all((*main, *extra), (*tensors[:n], *last))
             self.buffers.replace(buffers)
             self.loaded = False
+            self._is_rounded = any(
+                codec_of(self._state_compression, info) for info in infos_of_state(tensors, n, len(extra))
+            )
             if not self._counter.is_adopting:
                 self.local_epoch = epoch
                 self.lineage.restart(metadata.get("lineage"))
