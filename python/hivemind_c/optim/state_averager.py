@@ -13,7 +13,6 @@ from hivemind_c import cuda
 from hivemind_c._record import Recorder
 from hivemind_c._signature import shows_options_of
 from hivemind_c.averaging import DecentralizedAverager
-from hivemind_c.averaging.tensors import codec_of
 from hivemind_c.compression import CompressionInfo, NoCompression, TensorRole
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.buffer_source import Given
@@ -37,7 +36,7 @@ from hivemind_c.optim.state_loading import StateLoading
 from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.scheduler_end import SchedulerEnd
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
-from hivemind_c.optim.uncompressed import uncompressed_statistics
+from hivemind_c.optim.uncompressed import infos_of_state, is_lossy, uncompressed_statistics
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -46,21 +45,6 @@ LRSchedulerBase = LRScheduler
 TorchOptimizer = torch.optim.Optimizer
 Parameters = Iterable[torch.Tensor]
 ParamGroups = Iterable[Dict[str, Any]]
-DIGIT_VALUES = 1 << 12  #: that a digit of a mark may have (HV_MARK_DIGIT_BITS of csrc/core/epoch/lineage.h)
-
-
-def infos_of_state(tensors: Sequence[torch.Tensor], n_main: int, n_extra: int) -> List[CompressionInfo]:
-    """Returns what compressions choose by.
-
-    Args:
-        tensors: Tensors of a state, without buffers.
-        n_main: How many are parameters, which come first.
-        n_extra: How many are extra tensors, which come last.
-    """
-    n_statistics = len(tensors) - n_main - n_extra
-    roles = (TensorRole.PARAMETER,) * n_main + (TensorRole.OPTIMIZER,) * n_statistics
-    roles += (TensorRole.UNSPECIFIED,) * n_extra
-    return [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
 
 
 class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading):
@@ -144,7 +128,6 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         )
         self._before: List[torch.Tensor] = []
         self._taken: List[bool] = []  # of tensors_to_average, whether this peer had it when it was loaded
-        self._is_rounded = False  # by a lossy load: since then it has been in no average of the state
         self.loaded = False  # what is to be averaged, or has been, is in the averager's tensors
         self.offers = StateOffers(self)
         self.share_averages = False  # what is offered to joiners is the last average instead of the state in use
@@ -284,7 +267,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         ]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
         self.buffers.load()
-        self._mark_digits.copy_(torch.tensor(self._own_digits()))
+        self._mark_digits.copy_(torch.tensor(self.lineage.digits_to_average()))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
             copy_all(self._before, self.tensors_to_average)
@@ -305,7 +288,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
                 self.buffers.drop()
                 return
             self.buffers.apply()
-            self._is_rounded = False
+            self.lineage.is_rounded = False
             self.parameters.settle()
             there = [
                 (i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None
@@ -423,11 +406,6 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         """
         self.share_averages = only
 
-    def _own_digits(self) -> List[float]:
-        """The mark as numbers; a replica that a lossy load has rounded has other ones than those of its mark."""
-        digits = self.lineage.digits()
-        return [(digit + DIGIT_VALUES / 2) % DIGIT_VALUES for digit in digits] if self._is_rounded else digits
-
     @property
     def is_kept(self) -> int:
         """Whether the replica is to the bit what it was, after a round that failed.
@@ -507,9 +485,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             copy_all((*main, *extra), (*tensors[:n], *last))
             self.buffers.replace(buffers)
             self.loaded = False
-            self._is_rounded = any(
-                codec_of(self._state_compression, info) for info in infos_of_state(tensors, n, len(extra))
-            )
+            self.lineage.is_rounded = is_lossy(self._state_compression, infos_of_state(tensors, n, len(extra)))
             if not self._counter.is_adopting:
                 self.local_epoch = epoch
                 self.lineage.restart(metadata.get("lineage"))

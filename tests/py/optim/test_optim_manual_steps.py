@@ -476,7 +476,7 @@ def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
 
 
 @pytest.mark.parametrize("compression", [hivemind.NoCompression(), hivemind.Float16Compression()])
-def test_average_with_a_rounded_replica_is_no_average_of_equal_ones(make, compression):
+def test_average_with_a_rounded_replica_moves_the_mark(make, compression):
     """A joiner that came through a lossy codec has its donor's mark and not its bits, until both are averaged."""
     options = dict(optimizer="sgd", prefix=f"rounded {type(compression).__name__}", state_compression=compression)
     donor, joiner = make(0, **options), make(1, seed=5, **options)
