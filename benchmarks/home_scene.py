@@ -70,7 +70,8 @@ def options_of(mode, parameters, hivemind, torch):
     if mode == "local":
         inner = torch.optim.SGD(parameters, lr=1e-5)
         return dict(optimizer=inner, local_steps=True, grad_compression=hivemind.Linear4BitQuantization())
-    delayed = dict.fromkeys(("delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer"), True)
+    names = "delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer"
+    delayed = dict.fromkeys(names, True)
     optimizer = dict(optimizer=partial(torch.optim.AdamW, lr=1e-5), params=parameters)
     return dict(**delayed, **optimizer, average_state_every=50, grad_compression=hivemind.Linear8BitQuantization())
 
