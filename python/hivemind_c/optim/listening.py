@@ -49,7 +49,8 @@ class Listening:
 
     def members(self) -> List[Member]:
         """The members of a round that ended well."""
-        return [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in self._future.result(0)[0]]
+        members = self._future.result(0)[0]
+        return [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in members]
 
     @property
     def stamp(self) -> int:

@@ -130,7 +130,7 @@ class StepLog:
             self.core.refuse(order.epoch)
 
     def listen(self, order: Order) -> Optional[Listening]:
-        """Listens to the others' round of a swarm epoch. None: this peer cannot, and the machine hears so at the next poll.
+        """Listens to the others' round of a swarm epoch. None: it cannot, and the machine hears so at the next poll.
 
         Args:
             order: The machine's order to look for the group.

@@ -396,7 +396,7 @@ static void peer_is_in_its_epoch_after_a_round_that_failed(void **unused) {
   assert_int_equal(s->e.told, 2);
 }
 
-static void listener_whose_average_is_lost_cancels_its_round(void **unused) {
+static void listener_that_lost_an_average_cancels_its_round(void **unused) {
   (void)unused;
   scene *s = listens();
   entry_is_lost(s, 1);
@@ -423,7 +423,7 @@ int main(void) {
       cmocka_unit_test(restored_peer_repeats_from_its_checkpoint),
       cmocka_unit_test(peer_that_lacks_the_last_average_listens),
       cmocka_unit_test(peer_is_in_its_epoch_after_a_round_that_failed),
-      cmocka_unit_test(listener_whose_average_is_lost_cancels_its_round),
+      cmocka_unit_test(listener_that_lost_an_average_cancels_its_round),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
