@@ -14,13 +14,18 @@ static hv_epoch_outcome outcome_of(const hv_epoch_round *round, size_t n_trainer
   return is_over && !round->has_group ? HV_EPOCH_NOBODY : HV_EPOCH_FAILED;
 }
 
-static void counts_shares(const hv_average_outcome *part, hv_epoch_facts *f) {
+/* It gives no values and no word (rule 21 of docs/design/log.md), so nothing of it is lost. */
+static int listens(const hv_epoch_round *round, const hv_average_member *m) {
+  hv_word word;
+  return round->which == HV_EPOCH_GRADIENTS && round->n_parts == 1 && m->share <= 0 && !hv_word_read(m->gather, &word);
+}
+
+static void counts_shares(const hv_epoch_round *round, const hv_average_outcome *part, hv_epoch_facts *f) {
   for (size_t i = 0; i < part->n_members; i++) {
     const hv_average_member *m = &part->members[i];
-    hv_word word;
     if (m->auxiliary)
       continue;
-    f->n_lost += m->share < 1 && hv_word_read(m->gather, &word); /* a member without a word listens */
+    f->n_lost += m->share < 1 && !listens(round, m);
     f->is_whole &= m->share <= 0 || m->share >= 1;
     if (m->me && m->share < f->share)
       f->share = m->share;
@@ -38,7 +43,7 @@ hv_epoch_facts hv_epoch_facts_of(const hv_epoch_round *round, hv_lineage_member 
     f.n_trainers += !m->auxiliary;
   }
   for (size_t i = 0; i < round->n_parts; i++) {
-    counts_shares(&round->parts[i], &f);
+    counts_shares(round, &round->parts[i], &f);
     f.stamp = i && !f.stamp ? 0 : round->parts[i].stamp ? round->parts[0].stamp : 0;
   }
   if (round->status != HV_OK || !round->has_replica)

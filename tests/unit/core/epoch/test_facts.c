@@ -3,6 +3,7 @@
 #include "lib/fake_env.h"
 
 #include "core/epoch/facts.h"
+#include "core/epoch/word.h"
 
 typedef struct row {
   hv_status status;
@@ -63,7 +64,9 @@ static void each_end_of_a_round_has_its_outcome(void **unused) {
 /* Of two averagings the least share counts, and a hub, which has no averages, loses nothing and knows of no loss. */
 static void peers_with_averages_count_lost_values(void **unused) {
   (void)unused;
+  uint8_t bytes[HV_WORD_MAX];
   hv_average_member first[] = {trainer(0, 1), trainer(1, 0), {.id = fake_peer(2), .auxiliary = 1}};
+  first[1].gather = hv_span_of(bytes, hv_word_write(&(hv_word){.rank = HV_RANK_REACHABLE}, bytes));
   hv_average_member second[] = {trainer(0, 0.75), trainer(1, 1)};
   hv_average_outcome parts[] = {{.members = first, .n_members = 3, .stamp = 5}, {.members = second, .n_members = 2, .stamp = 6}};
   hv_lineage_member known[HV_EPOCH_MEMBERS];
@@ -83,6 +86,20 @@ static void peers_with_averages_count_lost_values(void **unused) {
     assert_int_equal(event.n_members, 3);
     assert_true(known[2].is_auxiliary && !known[1].is_auxiliary && hv_peer_equal(&known[1].peer, &first[1].id));
   }
+}
+
+/* Rule 21 of docs/design/log.md. */
+static void member_that_listens_loses_nothing(void **unused) {
+  (void)unused;
+  hv_average_member members[] = {trainer(0, 1), trainer(1, 0)};
+  hv_average_outcome part = {.members = members, .n_members = 2, .stamp = 5};
+  hv_lineage_member known[HV_EPOCH_MEMBERS];
+  hv_epoch_round round = {.status = HV_OK, .parts = &part, .n_parts = 1, .has_group = 1, .has_replica = 1, .alike = 1};
+  hv_epoch_facts f = hv_epoch_facts_of(&round, known);
+  assert_int_equal(f.n_lost, 0);
+  assert_int_equal(f.outcome, HV_EPOCH_CONFIRMED);
+  members[1].share = 0.5; /* it has given some */
+  assert_int_equal(hv_epoch_facts_of(&round, known).n_lost, 1);
 }
 
 /* Alone nothing changes; after a failure the program says what is in the replica. */
@@ -127,9 +144,8 @@ static void members_beyond_the_limit_are_passed_over(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_end_of_a_round_has_its_outcome),
-      cmocka_unit_test(peers_with_averages_count_lost_values),
-      cmocka_unit_test(replica_changes_with_an_average_of_others),
+      cmocka_unit_test(each_end_of_a_round_has_its_outcome),      cmocka_unit_test(peers_with_averages_count_lost_values),
+      cmocka_unit_test(member_that_listens_loses_nothing),        cmocka_unit_test(replica_changes_with_an_average_of_others),
       cmocka_unit_test(members_beyond_the_limit_are_passed_over),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
