@@ -21,7 +21,7 @@ enum {
   HOME_WINDOW = 16384,     /* bytes, at least */
   HOME_BACK_US = 30000000,
   HOME_CRASH_US = 1000000,
-  HOME_TRICKLE = 1500, /* bytes per second: hardly what peers say beside */
+  HOME_TRICKLE = 3000, /* bytes per second: hardly what peers say beside */
   HOME_JOINERS_MAX = 4
 };
 
@@ -331,7 +331,8 @@ static void one_is_away(room *r, const home_scene *s) {
   hv_sim_say(r->run->sim, "n%zu is %s for %.0f s", homes.apart, s->apart_us ? "cut off" : "stopped",
              (double)(s->apart_us + s->stands_us) * 1e-6);
   if (s->apart_us)
-    hv_sim_group(r->run->sim, homes.apart, 1);
+    for (size_t i = 0; i <= s->parted; i++)
+      hv_sim_group(r->run->sim, homes.apart + i, 1);
   else
     (s->sleeps ? hv_sim_sleep : hv_sim_pause)(r->run->sim, homes.apart);
   runs_for(r, s->apart_us + s->stands_us);

@@ -21,7 +21,7 @@ typedef enum home_goal {
 typedef enum home_liar {
   HOME_NO_LIAR,
   HOME_COMES,   /* in matchmaking it says for ever that it comes, or that it is further */
-  HOME_LOADS,   /* it comes, and loads the state for ever */
+  HOME_LOADS,   /* its line carries hardly what peers say, and it loads the state for minutes */
   HOME_CRASHES, /* its process ends each second, and begins anew */
   HOME_VOTES,   /* it offers another state, as one who began the run */
   HOME_LIARS
@@ -45,6 +45,7 @@ typedef struct home_scene {
   home_liar liar;
   double joiner_speed;      /* in speeds of the others; 0: 1 */
   uint64_t apart_us;        /* the first trainer is cut off for so long; 0: it is not */
+  size_t parted;            /* so many others are cut off with it, and train on together */
   uint64_t stands_us;       /* the same: it stands still */
   int sleeps;               /* meanwhile its clock stands still, too */
   int cut;                  /* the first and the last trainer do not reach each other, in the second part */
