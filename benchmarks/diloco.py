@@ -1,6 +1,6 @@
 """One training of the row `local-steps`: two workers in one process. Prints its loss on held-out bytes.
 
-    diloco.py WAY SEED STEPS OUTER     WAY: exact, plain, or one of CODECS
+    diloco.py WAY SEED STEPS OUTER     WAY: exact, plain, late, late_once, late_lost, or one of CODECS
 """
 
 import json
@@ -45,6 +45,17 @@ class Worker:
             torch.nn.utils.vector_to_parameters(anchor.clone(), self.model.parameters())
 
 
+def weights_of(way, since, every):
+    """The weights of differences in an average.
+
+    Args:
+        way: late: each batch of a difference counts. Else no difference counts more than another.
+        since: Batches of each worker since its difference was in an average.
+        every: Batches between two outer steps.
+    """
+    return [float(n if way == "late" else every) for n in since]
+
+
 class TorchStep:
     """The outer step of plain PyTorch, in float32."""
 
@@ -52,8 +63,8 @@ class TorchStep:
         self.anchor = torch.nn.Parameter(anchor.clone())
         self._sgd = torch.optim.SGD([self.anchor], lr=LR, momentum=MOMENTUM, nesterov=True)
 
-    def step(self, differences):
-        self.anchor.grad = sum(differences) / len(differences)
+    def step(self, differences, weights):
+        self.anchor.grad = sum(n * difference for n, difference in zip(weights, differences)) / sum(weights)
         self._sgd.step()
         return self.anchor.detach()
 
@@ -70,9 +81,10 @@ class OurStep:
     def _sent(self, tensor):
         return self._decoded(self._codec.compress(tensor))
 
-    def step(self, differences):
+    def step(self, differences, weights):
         import _hivemind_c
 
+        assert len(set(weights)) == 1
         average = self._sent(sum(map(self._sent, differences)) / len(differences))
         _hivemind_c.outer_step(((self.anchor, self._momentum, average, self._begins),), LR, MOMENTUM, True)
         self._begins = False
@@ -91,15 +103,22 @@ def train(way, seed, steps, outer):
         return held_out_loss(worker.model, held_out)
     workers = [Worker(seed, steps) for _ in range(WORKERS)]
     anchor = flat(workers[0].model)
-    rule = TorchStep(anchor) if way == "plain" else OurStep(anchor, CODECS[way])
-    every = steps // outer
+    rule = OurStep(anchor, CODECS[way]) if way in CODECS else TorchStep(anchor)
+    every, since = steps // outer, [0] * WORKERS
     for step in range(every * outer):
         for which, worker in enumerate(workers):
             worker.step(text, starts[step, which])
-        if (step + 1) % every == 0:
-            anchor = rule.step([anchor - flat(worker.model) for worker in workers]).clone()
-            for worker in workers:
-                worker.become(anchor)
+            since[which] += 1
+        if (step + 1) % every:
+            continue
+        number = (step + 1) // every
+        here = workers[:-1] if way.startswith("late") and number % 3 == 0 and number < outer else workers
+        before, weights = anchor, weights_of(way, since[: len(here)], every)
+        anchor = rule.step([before - flat(worker.model) for worker in here], weights).clone()
+        for which, worker in enumerate(workers):
+            is_kept = worker not in here and way != "late_lost"
+            worker.become(flat(worker.model) + anchor - before if is_kept else anchor)
+            since[which] = since[which] if is_kept else 0
     return held_out_loss(workers[0].model, held_out)
 
 

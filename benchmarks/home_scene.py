@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ START_S = 60  # until all train
 class Scene(NamedTuple):
     """The model, an epoch, and how long it takes."""
 
+    mode: str = "delayed"  #: or "local": local steps
     parameters: int = 12_400_000
     batch_s: float = 0.25
     batches: int = 24  #: of each trainer in an epoch of three
@@ -45,7 +47,7 @@ class Scene(NamedTuple):
         Args:
             mbit: Speed of the line.
         """
-        return 12 * self.parameters / (mbit * 125_000)
+        return (8 if self.mode == "local" else 12) * self.parameters / (mbit * 125_000)
 
     def goal_s(self, mbit):
         """Seconds from a newcomer's start until it is with the others.
@@ -54,6 +56,23 @@ class Scene(NamedTuple):
             mbit: Speed of the line.
         """
         return 1.5 * self.load_s(mbit) + 3 * self.epoch_s
+
+
+def options_of(mode, parameters, hivemind, torch):
+    """Options of the Optimizer.
+
+    Args:
+        mode: Of the Scene.
+        parameters: Of the model.
+        hivemind: The module.
+        torch: The module.
+    """
+    if mode == "local":
+        inner = torch.optim.SGD(parameters, lr=1e-5)
+        return dict(optimizer=inner, local_steps=True, grad_compression=hivemind.Linear4BitQuantization())
+    delayed = dict.fromkeys(("delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer"), True)
+    optimizer = dict(optimizer=partial(torch.optim.AdamW, lr=1e-5), params=parameters)
+    return dict(**delayed, **optimizer, average_state_every=50, grad_compression=hivemind.Linear8BitQuantization())
 
 
 def trainer(folder, scene, number, is_client, initial):
@@ -83,25 +102,14 @@ def trainer(folder, scene, number, is_client, initial):
     here = [f"/ip4/{os.environ['WAN_ADDRESS']}/tcp/{PORT + number}"]
     where = dict(client_mode=True) if is_client else dict(host_maddrs=here)
     dht = hivemind.DHT(initial, start=True, ensure_bootstrap_success=False, **where)
-    usual = dict(
-        matchmaking_time=3,
-        averaging_timeout=60,
-        average_state_every=50,
-        delay_grad_averaging=True,
-        delay_optimizer_step=True,
-        delay_state_averaging=True,
-        offload_optimizer=True,
-        grad_compression=hivemind.Linear8BitQuantization(),
-    )
+    usual = options_of(scene.mode, parameters, hivemind, torch)
     optimizer = hivemind.Optimizer(
         dht=dht,
         run_id="home",
         target_batch_size=TRAINERS * scene.batches * BATCH,
         batch_size_per_step=BATCH,
-        optimizer=lambda params: torch.optim.AdamW(params, lr=1e-5),
-        params=parameters,
         on_epoch=lambda record: say("epoch", n=record.epoch, outcome=record.outcome, members=record.members),
-        **{**usual, **scene.options},
+        **{"matchmaking_time": 3, "averaging_timeout": 60, **usual, **scene.options},
     )
     while True:
         for parameter, gradient in zip(parameters, gradients):

@@ -49,9 +49,14 @@ class Trainer:
         self.folder, self.number, self.lives, self._options = Path(folder), number, 0, options
         self.start()
 
-    def start(self):
-        """Begins a life."""
+    def start(self, **options):
+        """Begins a life.
+
+        Args:
+            **options: Options that differ from now on.
+        """
         self.lives += 1
+        self._options.update(options)
         own = {"seed": 1000 * self.number + self.lives, "identity": str(self.folder / f"{self.number}.key")}
         words, env = command(self.path, {**self._options, **own})
         with (self.folder / f"errors{self.number}").open("a") as errors:

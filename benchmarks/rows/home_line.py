@@ -6,9 +6,10 @@ settings recommends it. That is a model of 124 million with epochs of a minute, 
 
 The ratio is `computed_share` of the two that stay: 1 is training without a network. `joiner_together_s`: from the newcomer's start to its first epoch with
 others, or all the time that it had; `joiner_common_epochs` says which. `averaged_share`: of all samples that were made and are not on their way.
-HOME_LINES chooses lines (100 20), HOME_SETUPS setups (open hub).
+HOME_LINES chooses lines (100 20), HOME_SETUPS setups (open hub), HOME_MODES modes (delayed local): local is the same with local steps and 4 bits, and plain SGD.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -21,9 +22,10 @@ from benchmarks.programs import C_PROGRAMS, ROOT, build_c
 from benchmarks.programs import run as run_program
 from benchmarks.rows.wan import congestion
 
-GOALS = {"open_100": 0.92, "hub_100": 0.92}
+GOALS = {"open_100": 0.92, "hub_100": 0.92, "local_open_20": 0.95, "local_hub_20": 0.95}
 ROUNDS = 1
 LINES, SETUPS = os.environ.get("HOME_LINES", "100 20").split(), os.environ.get("HOME_SETUPS", "open hub").split()
+MODES = os.environ.get("HOME_MODES", "delayed local").split()
 RTT_MS, QUEUE_S = 50, 0.1
 
 
@@ -46,7 +48,10 @@ def turn(setup, mbit, **differs):
 
 def measure(run):
     build_c()
-    contestants = {f"{setup}_{mbit}": (lambda setup=setup, mbit=mbit: turn(setup, int(mbit))) for mbit in LINES for setup in SETUPS}
+    contestants = {}
+    for mode, mbit, setup in itertools.product(MODES, LINES, SETUPS):
+        name = "local_" * (mode == "local") + f"{setup}_{mbit}"
+        contestants[name] = lambda mode=mode, mbit=mbit, setup=setup: turn(setup, int(mbit), mode=mode)
     samples = run.interleave(contestants, warm_up=())
     for name, ones in samples.items():
         run.ratio(name, column(ones, "computed_share"), [1.0] * len(ones))

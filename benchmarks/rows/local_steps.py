@@ -4,6 +4,8 @@ A transformer of 0.3 million parameters on the bytes of Python's library (benchm
 momentum of 0.5, two workers in one process (benchmarks/diloco.py). The other side is the same recipe in torch, in float32, with the same first parameters and
 batches: a seed for each round. Ours encodes differences and their average by the product's codec, and steps the anchor by its kernel. A ratio is the plain
 loss against ours: 1 is the same. `exact_of_plain` is what local steps cost: the loss of the exact mode, all rows in each step, against plain.
+In `late` one worker of plain misses each third round, and its difference counts in the next one by its batches; in `late_once` with the weight of one epoch;
+in `late_lost` never. `once_of_late` and `lost_of_late` are their losses against it: over 1, batches are to count.
 """
 
 import sys
@@ -15,7 +17,7 @@ from benchmarks.programs import run as run_program
 
 GOALS = {"float32": 0.99, "bits8": 0.99, "bits4": 0.99}
 ROUNDS = 3
-WAYS = "exact", "plain", *GOALS
+WAYS = "exact", "plain", "late", "late_once", "late_lost", *GOALS
 STEPS, OUTER, TIMEOUT_S = 1960, 40, 1800  # 1,024 tokens in a step of both
 QUICK_STEPS, QUICK_OUTER = 20, 4
 
@@ -41,4 +43,7 @@ def measure(run):
     for way in GOALS:
         run.ratio(way, plain, column(samples[way], "loss"))
     run.ratio("exact_of_plain", column(samples["exact"], "loss"), plain)
+    late = column(samples["late"], "loss")
+    for what in ("once", "lost"):
+        run.ratio(f"{what}_of_late", column(samples[f"late_{what}"], "loss"), late)
     run.figures_of(samples)

@@ -37,7 +37,8 @@ def faults(peers, seconds, every, chance):
         victim = chance.choice(ready)
         if chance.random() < 0.5 and len(ready) == len(peers):  # one survives
             victim.kill()
-            victim.start()
+            survivor = next(peer for peer in peers if peer is not victim)
+            victim.start(initial=survivor.first("listens")["at"])  # the first peer began without an address
         else:
             victim.stop(chance.uniform(1, 3))
         made += 1

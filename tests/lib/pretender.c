@@ -1,6 +1,7 @@
 #include "lib/pretender.h"
 
 #include "lib/pretender_anchor.h"
+#include "lib/pretender_log.h"
 #include "lib/pretender_upset.h"
 
 #include <math.h>
@@ -508,6 +509,8 @@ static void answers(pretender *p, const hv_epoch_order *order, int ok) {
   hv_mark mark = pretender_look(p)->lineage->mark;
   uint64_t kept = pretender_look(p)->ledger->kept;
   int is_void = pretender_look(p)->late == HV_EPOCH_LATE_VOID; /* its samples are lost, and a state takes its place */
+  if (order->action == HV_EPOCH_STEP && !is_void && pretender_look(p)->end.averaged)
+    pretender_log_adds(p, &mark);
   hv_epoch_driver_done(p->driver, order->number, ok,
                        p->program.hands_us / 2 + (order->action == HV_EPOCH_SNAPSHOT ? p->program.copy_us : 0));
   if (order->action == HV_EPOCH_STEP && !is_void)
@@ -637,15 +640,16 @@ static void opens(pretender *p) {
                                    .terms = g->terms,
                                    .client_mode = g->client,
                                    .load_ms = g->load_ms,
-                                   .log_memory = g->no_log       ? 0
-                                                 : g->log_memory ? g->log_memory
-                                                                 : log_of_model(p),
+                                   .log_memory = g->no_log || pretender_log_is_false(p) ? 0
+                                                 : g->log_memory                        ? g->log_memory
+                                                                                        : log_of_model(p),
                                    .averages = {p->averages[0], p->averages[1]},
                                    .hands = {act, tell, offer, give, room, mark, were_alike, met, NULL, p}};
   for (int i = 0; i < HV_MARK_SIZE; i++)
     config.mark.bytes[i] = (uint8_t)(g->model >> (i % 8));
   if (p->trainers)
     config.hands = (hv_epoch_hands){0}; /* as a hub's */
+  pretender_log_opens(p);
   p->trace = (hv_trace){.write = replays, .arg = p, .left = UINT64_MAX};
   p->replay = hv_replay_new(p->env->mem, p->env);
   if (p->replay)
@@ -728,6 +732,8 @@ static void lets_go(void *self) {
   p->driver = NULL;
   hv_node_free(p->node);
   hv_epoch_driver_free(driver);
+  hv_step_log_free(p->false_log);
+  p->false_log = NULL;
   hv_replay_free(p->replay);
   p->replay = NULL;
   if (p->arriving)

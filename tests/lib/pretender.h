@@ -26,9 +26,11 @@ enum { PRETENDER_PARTS = 2 }; /* of a state: its values, and what is there for i
 
 /* Harm that a program means. Its own replica stays as it is. */
 typedef enum pretender_lies {
-  PRETENDER_LIES_AHEAD = 1,    /* it offers a state of an epoch that nobody has */
-  PRETENDER_LIES_BYTES = 2,    /* it offers other bytes under the mark of its replica */
-  PRETENDER_LIES_GRADIENTS = 4 /* it averages gradients of a usual size that are not its own */
+  PRETENDER_LIES_AHEAD = 1,     /* it offers a state of an epoch that nobody has */
+  PRETENDER_LIES_BYTES = 2,     /* it offers other bytes under the mark of its replica */
+  PRETENDER_LIES_GRADIENTS = 4, /* it averages gradients of a usual size that are not its own */
+  PRETENDER_LIES_ENTRIES = 8,   /* its log has other values, another mark, or chunks that no average has */
+  PRETENDER_LIES_FUTURE = 16    /* and is of epochs that nobody has ended */
 } pretender_lies;
 
 typedef struct pretender_program {
@@ -53,7 +55,7 @@ typedef struct pretender_program {
   int posts;                              /* it begins its next batch before it hears what its machine decides of the latest one */
   double upsets;                          /* probability that something upsets it, at each opportunity */
   unsigned lies;                          /* pretender_lies; 0: it is honest */
-  uint64_t ahead;                         /* epochs, of PRETENDER_LIES_AHEAD */
+  uint64_t ahead;                         /* epochs, of PRETENDER_LIES_AHEAD and FUTURE */
   void (*seated)(void *arg, hv_env *env); /* its node begins, and has no core yet; NULL: nobody wants to know */
   void *seated_arg;
 } pretender_program;
@@ -155,7 +157,8 @@ typedef struct pretender {
   uint64_t summed, schedule;
   uint8_t *image;
   pretender_shared offers[PRETENDER_OFFERS], gifts[PRETENDER_OFFERS];
-  hv_payload *entry; /* that it is to repeat; NULL: none */
+  hv_payload *entry;      /* that it is to repeat; NULL: none */
+  hv_step_log *false_log; /* of one that lies in it; NULL: it does not */
   /* a hub's */
   pretender_trainers *trainers; /* set by who makes a hub, as the next one */
   void *trainers_arg;
@@ -173,6 +176,7 @@ typedef struct pretender {
   uint64_t posted;                             /* batches that it began after its machine had given it actions */
   uint64_t met, stepped_alone;                 /* averages of gradients with others; steps without one */
   uint64_t repeated;                           /* steps of others that it has made again */
+  uint64_t n_false_entries;                    /* of its log */
   pretender_difference gave, got;              /* with an outer optimizer */
   uint64_t gave_before;                        /* `gave.epochs` of an earlier life, which a round may have taken */
   pretender_met round;                         /* that of `got` */

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAIRS = 64, CHUNK = 256 << 10 };
+enum { PAIRS = 64, CHUNK = 256 << 10, TURN_MS = 2 };
 
 /* One direction: what was read from `from` and is not yet written to the other end. */
 typedef struct way {
@@ -30,6 +30,7 @@ struct relay {
   int listener;
   uint16_t port, to;
   atomic_int paused, broken, ended;
+  atomic_size_t most; /* bytes of a connection in a turn of TURN_MS; 0: all */
   pair pairs[PAIRS];
   size_t n;
   pthread_t thread;
@@ -76,8 +77,8 @@ static void take_in(relay *r) {
   r->pairs[r->n++] = (pair){{in, out}, {calloc(1, sizeof(way)), calloc(1, sizeof(way))}};
 }
 
-/* Moves what can be moved one way; 0: the connection broke. */
-static int pass(pair *p, int k, short readable, short writable) {
+/* Moves what can be moved one way, `most` at most; 0: the connection broke. */
+static int pass(pair *p, int k, size_t most, short readable, short writable) {
   way *w = p->ways[k];
   if (w->start == w->end && !w->over && readable) {
     ssize_t n = recv(p->fd[k], w->bytes, CHUNK, MSG_DONTWAIT);
@@ -92,7 +93,8 @@ static int pass(pair *p, int k, short readable, short writable) {
     writable = 1;
   }
   if (w->start < w->end && writable) {
-    ssize_t n = send(p->fd[!k], w->bytes + w->start, w->end - w->start, MSG_DONTWAIT | MSG_NOSIGNAL);
+    size_t size = most && most < w->end - w->start ? most : w->end - w->start;
+    ssize_t n = send(p->fd[!k], w->bytes + w->start, size, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN)
       return 0;
     w->start += n > 0 ? (size_t)n : 0;
@@ -102,7 +104,7 @@ static int pass(pair *p, int k, short readable, short writable) {
 
 static void turn(relay *r) {
   struct pollfd fds[2 * PAIRS + 1];
-  size_t n = r->n;
+  size_t n = r->n, most = atomic_load(&r->most);
   for (size_t i = 0; i < n; i++)
     for (int k = 0; k < 2; k++) {
       way *mine = r->pairs[i].ways[k], *others = r->pairs[i].ways[!k];
@@ -113,12 +115,14 @@ static void turn(relay *r) {
   poll(fds, 2 * n + 1, 5);
   for (size_t i = n; i-- > 0;) {
     short a = fds[2 * i].revents, b = fds[2 * i + 1].revents;
-    if (!pass(&r->pairs[i], 0, a & (POLLIN | POLLHUP | POLLERR), b & POLLOUT) ||
-        !pass(&r->pairs[i], 1, b & (POLLIN | POLLHUP | POLLERR), a & POLLOUT))
+    if (!pass(&r->pairs[i], 0, most, a & (POLLIN | POLLHUP | POLLERR), b & POLLOUT) ||
+        !pass(&r->pairs[i], 1, most, b & (POLLIN | POLLHUP | POLLERR), a & POLLOUT))
       close_pair(r, i, 1);
   }
   if (fds[2 * n].revents)
     take_in(r);
+  if (most)
+    nanosleep(&(struct timespec){.tv_nsec = TURN_MS * 1000000}, NULL);
 }
 
 static void *live(void *arg) {
@@ -164,6 +168,10 @@ void relay_pause(relay *r, int on) {
   atomic_store(&r->paused, on);
   while (atomic_load(&r->paused) == 1) /* what it has in hand may still pass */
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+void relay_limit(relay *r, size_t bytes_per_s) {
+  atomic_store(&r->most, bytes_per_s * TURN_MS / 1000);
 }
 
 void relay_break(relay *r) {

@@ -203,7 +203,7 @@ static void measures(hv_epoch *self, const epoch_event *e) {
 void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->before = epoch == self->told + 1 ? self->end.samples : 0;
   self->told = epoch;
-  self->serial++;
+  self->serial += !epoch_is_aside(self); /* a count of the swarm by which a state was loaded still holds */
   self->batch_us = self->offers.counted_us = now_us;
   self->again_us = 0;
   self->hold.since_us = HV_EPOCH_NONE;

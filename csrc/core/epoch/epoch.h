@@ -50,26 +50,26 @@ enum {
 };
 
 enum {
-  HV_EPOCH_LEAST_US = 100000, /* of a search for a group, whatever matchmaking_time says */
-  HV_EPOCH_AHEAD_US = 500000, /* groups form so long before an epoch's end, or when half of its samples are there */
-  /* who loads a state within this time is waited for at the beginning of an epoch; so is the load, where batches go on beside it */
-  HV_EPOCH_CHASE_US = 300000,
-  HV_EPOCH_NOTICE_US = 100000, /* the others are to know so long before the epoch begins */
-  HV_EPOCH_AGAIN_US = 500000,  /* between two looks for states */
-  HV_EPOCH_ASK_US = 10000,     /* between two questions whether the epoch has begun whose state is loaded */
-  HV_EPOCH_REST_US = 250000,   /* the first pause after a load that failed */
-  HV_EPOCH_DOUBT_US = 1000000, /* the first doubt */
-  HV_EPOCH_OFFER_US = 250000,  /* between two offers at least */
-  HV_EPOCH_OFFER_COST = 50,    /* offering takes 1/50 of the time at most */
-  HV_EPOCH_OFFER_BURST = 8,    /* offers for those who come that may be ahead of that */
-  HV_EPOCH_HOLD_COST = 10,     /* holding takes 1/10 of the time at most, after two holds */
-  HV_EPOCH_SHORT_US = 1000000, /* epochs that are shorter are over before a state has come through a hub */
-  HV_EPOCH_SLACK_US = 100000,  /* a step's time beyond those of its parts */
-  HV_EPOCH_LEAP = 1 << 20,     /* epochs by which a count may be ahead without a state */
-  HV_EPOCH_FAR_AHEAD = 2,      /* epochs that a peer is ahead of the others, which follow it no more */
-  HV_EPOCH_BEYOND = 2,         /* offers by which claims may be ahead of the newest state that was found */
-  HV_EPOCH_ENTRIES = 32,       /* averages that a peer repeats rather than to load a state, at most */
-  HV_EPOCH_STAMPS = 16,        /* of one of them */
+  HV_EPOCH_LEAST_US = 100000,   /* of a search for a group, whatever matchmaking_time says */
+  HV_EPOCH_AHEAD_US = 500000,   /* groups form so long before an epoch's end, or when half of its samples are there */
+  HV_EPOCH_CHASE_US = 300000,   /* who loads a state within this time is waited for at the beginning of an epoch */
+  HV_EPOCH_NOTICE_US = 100000,  /* the others are to know so long before the epoch begins */
+  HV_EPOCH_AGAIN_US = 500000,   /* between two looks for states */
+  HV_EPOCH_ASK_US = 10000,      /* between two questions whether the epoch has begun whose state is loaded */
+  HV_EPOCH_REST_US = 250000,    /* the first pause after a load that failed */
+  HV_EPOCH_DOUBT_US = 1000000,  /* the first doubt */
+  HV_EPOCH_GIVEN_US = 10000000, /* without a doubt, once a state has been given */
+  HV_EPOCH_OFFER_US = 250000,   /* between two offers at least */
+  HV_EPOCH_OFFER_COST = 50,     /* offering takes 1/50 of the time at most */
+  HV_EPOCH_OFFER_BURST = 8,     /* offers for those who come that may be ahead of that */
+  HV_EPOCH_HOLD_COST = 10,      /* holding takes 1/10 of the time at most, after two holds */
+  HV_EPOCH_SHORT_US = 1000000,  /* epochs that are shorter are over before a state has come through a hub */
+  HV_EPOCH_SLACK_US = 100000,   /* a step's time beyond those of its parts */
+  HV_EPOCH_LEAP = 1 << 20,      /* epochs by which a count may be ahead without a state */
+  HV_EPOCH_FAR_AHEAD = 2,       /* epochs that a peer is ahead of the others, which follow it no more */
+  HV_EPOCH_BEYOND = 2,          /* offers by which claims may be ahead of the newest state that was found */
+  HV_EPOCH_ENTRIES = 32,        /* averages that a peer repeats rather than to load a state, at most */
+  HV_EPOCH_STAMPS = 16,         /* of one of them */
   HV_EPOCH_ORDERS = 32,
   HV_EPOCH_MEMBERS = 256
 };

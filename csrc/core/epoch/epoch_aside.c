@@ -1,5 +1,5 @@
 /* With local steps, batches go on while a peer is aside (docs/design/local-steps.md). A load, or an average, comes beside them, and
- * waits until the training thread is here, between two batches. At first the thread waits for what is quicker than a batch. */
+ * waits until the training thread is here, between two batches. At first the thread waits for what is as quick as others wait for. */
 #include "core/epoch/epoch_inner.h"
 
 int epoch_comes_back(const hv_epoch *self) {

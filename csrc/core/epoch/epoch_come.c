@@ -7,9 +7,10 @@ int epoch_lacks_state(const hv_epoch *self, uint64_t epoch) {
 
 /* ---- whether to ---- */
 
-/* Those who claim have given it a state lately, and their next offer may take a while (rule 13). */
+/* Those who claim have given it a state lately, and their next offer may take a while (rule 13). Not if it has loaded again since
+ * its latest step: then their claims have cost it an epoch, and may be of one that nobody has. */
 static int has_given(const hv_epoch *self, uint64_t now_us) {
-  return self->loads && now_us < self->loaded_us + HV_EPOCH_MOST_WRONG_US;
+  return self->loads == 1 && now_us < self->loaded_us + HV_EPOCH_GIVEN_US;
 }
 
 static void doubts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {

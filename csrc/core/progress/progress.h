@@ -31,7 +31,7 @@ typedef struct hv_progress_own {
   uint64_t before;  /* samples with which it left the epoch before */
   double speed;     /* samples per second; 0: not known */
   uint64_t at_us;   /* time at which these numbers were true */
-  uint64_t serial;  /* the number of its changes of epoch */
+  uint64_t serial;  /* the number of its changes of epoch while it is counted */
   uint64_t step;    /* samples that the latest report added, a batch; 0: not known */
   int paused;       /* 1: the program averages or loads a state, which is no standstill */
   uint64_t comes;   /* without any: 1 + the epoch whose state it loads, to be a contributor soon; 0: it is not about to */

@@ -37,6 +37,7 @@ static void load_end(hv_loader *l, hv_status status, const char *format, ...) {
   l->status = status;
   hv_dht_cancel(l->dht, &l->op);
   l->env->timer_clear(l->env, &l->deadline);
+  donor_remember_silent(l);
   for (size_t i = 0; i < l->n_donors; i++)
     donor_cut(l->donors[i]);
   voters_cancel(l);
@@ -179,6 +180,8 @@ static load_donor *donor_known(const hv_loader *l, const hv_peer_id *id) {
 }
 
 static int donor_comes_before(const load_donor *a, const load_donor *b) {
+  if (a->was_silent != b->was_silent)
+    return b->was_silent;
   return a->priority != b->priority ? a->priority > b->priority : a->rank > b->rank;
 }
 
@@ -198,6 +201,7 @@ static size_t place_to_give(const hv_loader *l) {
 /* Puts a donor in its place; when all places are taken one goes. While nobody is asked: between two looks. 0: no memory. */
 static int donor_enter(hv_loader *l, const hv_ballot *ballot) {
   load_donor *d, made = {.loader = l, .id = ballot->signer, .priority = ballot->priority};
+  made.was_silent = donor_was_silent(l, &made.id);
   l->env->random(l->env, &made.rank, sizeof made.rank);
   if (l->n_donors == HV_LOADER_KNOWN_MAX) {
     size_t at = place_to_give(l);

@@ -19,10 +19,11 @@
 
 typedef struct hv_loader hv_loader;
 
-/* A peer that announced a state and did not answer. The next load does not wait for it. */
+/* A peer that announced a state and did not answer: the next load does not wait for it. Or one that sent nothing of a state for a
+ * while: the next loads ask it last. */
 typedef struct hv_loader_silent {
   hv_peer_id id;
-  hv_hash digest; /* of the manifest that it announced */
+  hv_hash digest; /* of the manifest that it announced; zeros: it sent nothing */
   uint64_t at_us; /* when it did not answer; 0: a free slot */
 } hv_loader_silent;
 

@@ -169,14 +169,16 @@ static uint32_t ahead(const load_donor *d) {
   return (uint32_t)(by_pace < most ? by_pace : most < FIRST_AHEAD ? FIRST_AHEAD : most);
 }
 
-/* Sets *out to the next chunk for this donor, or to HV_STATE_MANIFEST while there is no manifest. False: nothing to request. */
+/* Sets *out to the next chunk for this donor, or to HV_STATE_MANIFEST while there is no manifest. False: nothing to request; one
+ * that has not sent the manifest yet is asked for nothing else. */
 static int next_for(const load_donor *d, uint32_t *out) {
   hv_loader *l = d->loader;
   if (!l->has_manifest) {
     *out = HV_STATE_MANIFEST;
     return !l->checking && d->n_asked == 0;
   }
-  if (l->n_todo == 0 || d->n_asked >= ahead(d))
+  int owes_manifest = d->n_asked && d->asked[0] == HV_STATE_MANIFEST;
+  if (l->n_todo == 0 || owes_manifest || d->n_asked >= ahead(d))
     return 0;
   while (l->states[l->low] != CHUNK_TODO)
     l->low++;
@@ -304,12 +306,31 @@ int donor_all_busy(const hv_loader *l, uint64_t wait_us) {
   return busy && l->env->now_us(l->env) - l->moved_us >= wait_us + opening_us;
 }
 
+static const hv_hash whole; /* of all that a donor sends */
+
+int donor_was_silent(const hv_loader *l, const hv_peer_id *id) {
+  return silence_is_known(l, id, &whole);
+}
+
+/* It is given up, or the load ends. */
+static void remember_if_silent(const load_donor *d) {
+  hv_loader *l = d->loader;
+  if (d->state == DONOR_OPEN && !d->closing && d->n_asked && l->env->now_us(l->env) - d->last_us >= HEDGE_US)
+    silence_remember(l, &d->id, &whole);
+}
+
+void donor_remember_silent(hv_loader *l) {
+  for (size_t i = 0; i < l->n_donors; i++)
+    remember_if_silent(l->donors[i]);
+}
+
 static void lose_patience(hv_loader *l, uint64_t now) {
   for (size_t i = 0; i < l->n_donors; i++) {
     load_donor *d = l->donors[i];
     if (d->state != DONOR_OPEN || d->closing || d->n_asked == 0 || now - d->last_us < patience(d))
       continue;
     l->seen.given_up++;
+    remember_if_silent(d);
     donor_failed(d);
     donor_cut(d);
   }
@@ -371,6 +392,7 @@ static void overtake(hv_loader *l, uint64_t now) {
       now - slow->asked_us[0] < 3 * idle->pace_us + LOAD_TICK_US)
     return;
   l->seen.overtaken++;
+  remember_if_silent(slow);
   slow->state = DONOR_TIRED;
   donor_cut(slow);
   donor_ask(idle);

@@ -48,7 +48,8 @@ typedef struct load_donor {
   hv_loader *loader;
   hv_peer_id id;
   float priority;
-  uint32_t rank; /* random order among donors of equal priority */
+  uint32_t rank;  /* random order among donors of equal priority */
+  int was_silent; /* in another load: it comes last */
   donor_state state;
   int liar, draining; /* draining: gets no further requests */
   int busy;           /* its last answer was BUSY, and nothing right has come since */
@@ -153,6 +154,10 @@ void voters_cancel(hv_loader *l);
 /* Frees the voters; no call may be under way. */
 void voters_forget(hv_loader *l);
 
+/* True if this announcer of this manifest, or this donor (of zeros), was silent not long ago. */
+int silence_is_known(const hv_loader *l, const hv_peer_id *id, const hv_hash *of);
+void silence_remember(hv_loader *l, const hv_peer_id *id, const hv_hash *of);
+
 /* ---- load_donor.c ---- */
 /* Drops slow and silent donors, opens streams, and requests chunks. */
 void donor_mind(hv_loader *l);
@@ -166,6 +171,10 @@ int donor_any_stream(const hv_loader *l);
 int donor_any_hope(const hv_loader *l);
 /* True if all donors left are busy and nothing right has come for wait_us (longer if a stream was opened only now). */
 int donor_all_busy(const hv_loader *l, uint64_t wait_us);
+/* True if this peer kept another load waiting not long ago. */
+int donor_was_silent(const hv_loader *l, const hv_peer_id *id);
+/* Remembers the donors that keep this load waiting as it ends. */
+void donor_remember_silent(hv_loader *l);
 /* Breaks all streams off; their donors may be asked again. */
 void donor_rest(hv_loader *l);
 

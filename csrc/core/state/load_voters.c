@@ -34,22 +34,19 @@ static int has_ended(hv_status status) {
   return status == HV_REFUSED || status == HV_DENIED;
 }
 
-/* It was silent not long ago, and has announced nothing since. */
-static int was_silent(const hv_loader *l, const hv_ballot *ballot) {
+int silence_is_known(const hv_loader *l, const hv_peer_id *id, const hv_hash *of) {
   uint64_t now = l->env->now_us(l->env);
   for (size_t i = 0; i < HV_LOADER_SILENT_MAX; i++) {
     const hv_loader_silent *s = &l->memory->silent[i];
-    if (s->at_us && now - s->at_us < SILENT_MS * 1000ull && hv_peer_equal(&s->id, &ballot->signer) &&
-        memcmp(&s->digest, &ballot->digest, sizeof s->digest) == 0)
+    if (s->at_us && now - s->at_us < SILENT_MS * 1000ull && hv_peer_equal(&s->id, id) && memcmp(&s->digest, of, sizeof *of) == 0)
       return 1;
   }
   return 0;
 }
 
-static void remember_silence(const load_voter *v) {
-  hv_loader_memory *memory = v->loader->memory;
-  memory->silent[memory->n++ % HV_LOADER_SILENT_MAX] =
-      (hv_loader_silent){v->ballot.signer, v->ballot.digest, v->loader->env->now_us(v->loader->env)};
+void silence_remember(hv_loader *l, const hv_peer_id *id, const hv_hash *of) {
+  hv_loader_memory *memory = l->memory;
+  memory->silent[memory->n++ % HV_LOADER_SILENT_MAX] = (hv_loader_silent){*id, *of, l->env->now_us(l->env)};
 }
 
 static void voter_answered(hv_call *call, const hv_event *event) {
@@ -64,7 +61,7 @@ static void voter_answered(hv_call *call, const hv_event *event) {
     v->ballot.network = hv_contact_network(&v->call.to.addr);
   }
   if (v->state == VOTER_SILENT)
-    remember_silence(v);
+    silence_remember(l, &v->ballot.signer, &v->ballot.digest);
   if (l->phase == LOAD_ASKING && l->n_asked_voters == 0)
     l->on->asked_all(l);
   l->on->settle(l);
@@ -94,7 +91,9 @@ hv_status voters_take(hv_loader *l, const hv_ballot *ballots, size_t n) {
     return HV_NOMEM;
   for (size_t i = 0; i < n; i++) {
     load_voter *v = &voters[i];
-    *v = (load_voter){.loader = l, .ballot = ballots[i], .state = was_silent(l, &ballots[i]) ? VOTER_SILENT : VOTER_UNASKED};
+    *v = (load_voter){.loader = l, .ballot = ballots[i], .state = VOTER_UNASKED};
+    if (silence_is_known(l, &ballots[i].signer, &ballots[i].digest)) /* and it has announced nothing since */
+      v->state = VOTER_SILENT;
     hv_contact_source source = l->config.source ? l->config.source(l->config.arg, &ballots[i].signer) : (hv_contact_source){0};
     v->ballot.addrs = hv_span_of(v->addrs, hv_contact_keep(ballots[i].addrs, source, v->addrs));
     v->claimed = claimed_network(v);

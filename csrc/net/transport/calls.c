@@ -41,6 +41,7 @@ static hv_status who_answered(asked *a, hv_peer_id *peer, hv_cause *cause, char 
   }
   *cause = HV_CAUSE_OTHER_PEER; /* applies if it is denied */
   hv_status status = hv_link_meet(a->link, peer, text);
+  a->link->sure = status == HV_OK;
   return status == HV_OK ? hv_link_judge_called(a->link, a->rpc, cause, text) : status;
 }
 
@@ -152,7 +153,7 @@ static void ask_done(hv_grpc_op *op, int ok) {
   hv_event event = {.kind = HV_EVENT_CALL_DONE, .call = a->call, .text = text};
   hv_wire_msg answer = {0};
   int have_answer = 0;
-  event.status = hv_link_explain(a->link, a->rpc, a->broken_off, a->call->timeout_ms, &event.cause, text);
+  event.status = hv_link_explain(a->link, a->link->channel, a->rpc, a->broken_off, a->call->timeout_ms, &event.cause, text);
   if (event.status == HV_OK)
     event.status = who_answered(a, &event.peer, &event.cause, text);
   if (event.status == HV_OK) {

@@ -392,7 +392,8 @@ void hv_grpc_channel_free(hv_grpc_channel *channel) {
 
 int hv_grpc_channel_watch(hv_grpc_channel *channel, hv_grpc_op *op) {
   grpc_connectivity_state now = grpc_channel_check_connectivity_state(channel->channel, 0);
-  grpc_channel_watch_connectivity_state(channel->channel, now, gpr_inf_future(GPR_CLOCK_MONOTONIC), channel->grpc->cq, op);
+  if (op)
+    grpc_channel_watch_connectivity_state(channel->channel, now, gpr_inf_future(GPR_CLOCK_MONOTONIC), channel->grpc->cq, op);
   return now == GRPC_CHANNEL_READY;
 }
 

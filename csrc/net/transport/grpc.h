@@ -81,7 +81,8 @@ size_t hv_grpc_free(hv_grpc *grpc);
 hv_status hv_grpc_channel_new(hv_grpc *grpc, const hv_target *to, hv_grpc_channel **out);
 void hv_grpc_channel_free(hv_grpc_channel *channel); /* NULL is fine; a watch under way completes */
 
-/* Completes when the connection's state changes. Returns true if it is up now: connected, and the peer's identity checked. */
+/* Completes when the connection's state changes. Returns true if it is up now: connected, and the peer's identity checked. op NULL:
+ * does no more than that. */
 int hv_grpc_channel_watch(hv_grpc_channel *channel, hv_grpc_op *op);
 
 /* The check of the peer's identity, borrowed from the channel; NULL without TLS. */

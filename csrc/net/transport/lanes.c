@@ -267,19 +267,13 @@ size_t hv_lanes_wanted(const stream *s) {
   return n <= room + 1 ? n : room + 1;
 }
 
-static hv_grpc_channel *channel_of(stream *s, size_t place) {
-  hv_target to = {s->face.peer, s->link->to.addr};
-  hv_grpc_channel **channel = &s->link->more[place - 1];
-  if (!*channel && hv_grpc_channel_new(s->loop->grpc, &to, channel) != HV_OK)
-    *channel = NULL;
-  return *channel;
-}
-
 /* Opens one more lane. If that fails, the stream uses the lanes that it has. */
 static void open_one(stream *s, size_t place) {
   hv_grpc_lane join = {.joins = 1};
-  hv_grpc_channel *channel = channel_of(s, place);
+  hv_grpc_channel *channel = hv_link_bulk(s->link, &s->face.peer, place);
   lane *l = channel ? hv_lane_new(s) : NULL;
+  if (l)
+    l->channel = channel;
   memcpy(join.token, s->token, sizeof join.token);
   if (l && (l->rpc = hv_grpc_call_new(channel, HV_GRPC_BULK, 1)) != NULL)
     hv_grpc_call_say_lane(l->rpc, &join);

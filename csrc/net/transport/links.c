@@ -35,9 +35,9 @@ static void free_if_done(hv_link *link) {
     return;
   hv_grpc_channel_free(link->channel); /* completes the watch if it is under way */
   link->channel = NULL;
-  for (int i = 0; i < HV_LANES_MAX - 1; i++) {
-    hv_grpc_channel_free(link->more[i]);
-    link->more[i] = NULL;
+  for (int i = 0; i < HV_LANES_MAX; i++) {
+    hv_grpc_channel_free(link->bulk[i]);
+    link->bulk[i] = NULL;
   }
   if (link->watched)
     return;
@@ -132,6 +132,12 @@ static hv_link *find(hv_loop *loop, const hv_target *to) {
   return NULL;
 }
 
+static void expect(hv_grpc_channel *channel, const hv_peer_id *peer) {
+  hv_trust *trust = channel ? hv_grpc_channel_trust(channel) : NULL;
+  if (trust)
+    hv_trust_expect(trust, peer);
+}
+
 /* Finds a link that was opened to any peer at this address and reached the wanted one, and binds it to that peer. NULL: none. */
 static hv_link *adopt(hv_loop *loop, const hv_target *to) {
   hv_target anyone = {.addr = to->addr};
@@ -140,9 +146,9 @@ static hv_link *adopt(hv_loop *loop, const hv_target *to) {
     return NULL;
   take_out(link);
   link->to.id = to->id;
-  hv_trust *trust = hv_grpc_channel_trust(link->channel);
-  if (trust)
-    hv_trust_expect(trust, &to->id);
+  expect(link->channel, &to->id);
+  for (int i = 0; i < HV_LANES_MAX; i++)
+    expect(link->bulk[i], &to->id);
   put_in(link);
   return link;
 }
@@ -192,7 +198,6 @@ hv_status hv_link_meet(hv_link *link, const hv_peer_id *peer, char text[HV_WORLD
     return HV_DENIED;
   }
   link->met = *peer;
-  link->sure = 1;
   return HV_OK;
 }
 
@@ -256,8 +261,16 @@ static int is_before_handshake(hv_cause cause) {
   return cause == HV_CAUSE_REFUSED || cause == HV_CAUSE_NO_ROUTE || cause == HV_CAUSE_NAME_NOT_FOUND || cause == HV_CAUSE_TIMED_OUT;
 }
 
-hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
-                          char text[HV_WORLD_TEXT_MAX]) {
+hv_grpc_channel *hv_link_bulk(hv_link *link, const hv_peer_id *peer, size_t lane) {
+  hv_target to = {*peer, link->to.addr};
+  hv_grpc_channel **channel = &link->bulk[lane];
+  if (!*channel && hv_grpc_channel_new(link->loop->grpc, &to, channel) != HV_OK)
+    *channel = NULL;
+  return *channel;
+}
+
+hv_status hv_link_explain(hv_link *link, hv_grpc_channel *channel, hv_grpc_call *call, hv_status own, uint32_t timeout_ms,
+                          hv_cause *cause, char text[HV_WORLD_TEXT_MAX]) {
   char where[HV_ADDR_TEXT_MAX], detail[HV_GRPC_TEXT_MAX];
   hv_status status = hv_grpc_call_result(call, cause, detail);
   text[0] = 0;
@@ -268,7 +281,7 @@ hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint
     status = own != HV_OK ? own : HV_CLOSED;
   int no_way = status == HV_REFUSED || status == HV_UNREACHABLE || status == HV_CLOSED;
   char why[HV_TRUST_TEXT_MAX];
-  hv_trust *trust = hv_grpc_channel_trust(link->channel);
+  hv_trust *trust = hv_grpc_channel_trust(channel);
   if (trust && is_before_handshake(*cause))
     hv_trust_forget(trust);
   int is_theirs = no_way && own == HV_OK && trust;
@@ -354,12 +367,19 @@ void hv_links_retire(hv_loop *loop) {
   }
 }
 
+static int is_up(const hv_link *link) {
+  int up = link->up;
+  for (int i = 0; i < HV_LANES_MAX && !up; i++)
+    up = link->bulk[i] && hv_grpc_channel_watch(link->bulk[i], NULL);
+  return up;
+}
+
 void hv_links_part(hv_loop *loop, const hv_roam_news *news) {
   hv_sockets_forget(&loop->sockets); /* the next question makes a new list */
   for (hv_ring *at = loop->links.next, *next; at != &loop->links; at = next) {
     next = at->next;
     hv_link *link = HV_HOLDER(hv_link, all, at);
-    if (!link->up || news->slept || hv_sockets_lost(&loop->sockets, &link->to.addr, news, loop->now_us))
+    if (!is_up(link) || news->slept || hv_sockets_lost(&loop->sockets, &link->to.addr, news, loop->now_us))
       drop(link);
   }
 }

@@ -126,13 +126,19 @@ static int read_line(int fd, hv_line *out) {
   return 1;
 }
 
+/* Of the connection that has sent most. */
 static int look_for_line(const hv_sockets *sockets, const hv_addr *peer, hv_line *out) {
+  int found = 0;
   for (size_t i = 0; i < sockets->n; i++) {
     hv_socket now;
-    if (leads_to(&sockets->list[i], peer) && look_at(sockets->list[i].fd, &now) && leads_to(&now, peer))
-      return read_line(now.fd, out);
+    hv_line line;
+    if (leads_to(&sockets->list[i], peer) && look_at(sockets->list[i].fd, &now) && leads_to(&now, peer) &&
+        read_line(now.fd, &line) && (!found || line.sent > out->sent)) {
+      *out = line;
+      found = 1;
+    }
   }
-  return 0;
+  return found;
 }
 
 int hv_sockets_line(hv_sockets *sockets, const hv_addr *peer, uint64_t now_us, hv_line *out) {

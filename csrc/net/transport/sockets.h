@@ -53,7 +53,7 @@ typedef struct hv_line {
   uint8_t fears_loss;  /* True if its congestion control slows down after each loss, as all but BBR do */
 } hv_line;
 
-/* False if no connection to `peer` was found. */
+/* Of the connection to `peer` that has sent most. False: there is none. */
 int hv_sockets_line(hv_sockets *sockets, const hv_addr *peer, uint64_t now_us, hv_line *out);
 
 #endif

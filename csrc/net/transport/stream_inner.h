@@ -34,6 +34,7 @@ typedef struct stream stream;
 /* One gRPC call of a stream. The first lane is the call that opened the stream. */
 typedef struct lane {
   stream *s;
+  hv_grpc_channel *channel; /* of an outgoing call; the link's */
   hv_grpc_call *rpc;
   hv_slip slip;                            /* of an incoming call */
   hv_grpc_op sent, came, said_hello, over; /* the operations: send, receive, wait for the initial metadata, wait for the end */

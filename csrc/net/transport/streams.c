@@ -125,7 +125,7 @@ static hv_status how_it_ended(stream *s, hv_cause *cause, char text[HV_WORLD_TEX
   int by_peer = s->link &&
                 (told == HV_CANCELLED || told == HV_NOT_FOUND); /* the peer cancelled the stream, or refused a lane that joins it */
   if (s->link && !by_peer)
-    status = hv_link_explain(s->link, s->lost->rpc, HV_OK, 0, cause, text);
+    status = hv_link_explain(s->link, s->lost->channel, s->lost->rpc, HV_OK, 0, cause, text);
   if (status == HV_VERSION)
     hv_spoken_refused(&s->loop->env, &s->face.peer, s->face.version);
   if (status == HV_OK) {
@@ -414,8 +414,9 @@ static hv_status begin(stream *s, const hv_msg *first) {
   lane *l = s->lanes[0];
   hv_grpc_lane token = {0};
   s->numbered = s->face.on->heavy && hv_lanes_wanted(s) > 1;
+  l->channel = s->face.on->heavy ? hv_link_bulk(s->link, &s->face.peer, 0) : s->link->channel;
   hv_status status = write_head(s, first);
-  if (status == HV_OK && !(l->rpc = hv_grpc_call_new(s->link->channel, HV_GRPC_BULK, 1)))
+  if (status == HV_OK && (!l->channel || !(l->rpc = hv_grpc_call_new(l->channel, HV_GRPC_BULK, 1))))
     status = HV_NOMEM;
   if (status != HV_OK)
     return status;

@@ -45,20 +45,20 @@ typedef struct hv_link {
   struct hv_link *next; /* in the same bucket of hv_loop.buckets */
   size_t bucket;
   hv_loop *loop;
-  hv_grpc_channel *channel;
-  hv_grpc_channel *more[HV_LANES_MAX - 1]; /* further connections for heavy streams; NULL: not opened yet */
-  int lossy;                               /* True if it is long and loses packets, so that one connection cannot fill it */
-  hv_grpc_op watch;                        /* completes when the connection goes up or down */
-  hv_target to;                            /* its id is unknown if any peer at the address will do */
-  hv_peer_id met;                          /* the peer that answered last */
-  hv_membership shown;                     /* its membership in this node's closed swarm */
-  int sure;                                /* True if `met` proved its identity on the present connection */
-  int up, dropped, watched;                /* connected; to be freed; `watch` is under way */
-  int retired;                             /* True if nothing new uses it; it is dropped after its last use */
-  int64_t made_s;                          /* seconds since 1970 */
-  size_t uses;                             /* calls and streams on it */
-  uint64_t used_us;                        /* time of the last use */
-  hv_ring calls, streams;                  /* of hv_link_use */
+  hv_grpc_channel *channel;            /* of calls and light streams, which so never wait for bulk in a buffer of TCP */
+  hv_grpc_channel *bulk[HV_LANES_MAX]; /* of the lanes of heavy streams; NULL: not opened yet */
+  int lossy;                           /* True if it is long and loses packets, so that one connection cannot fill it */
+  hv_grpc_op watch;                    /* completes when the connection goes up or down */
+  hv_target to;                        /* its id is unknown if any peer at the address will do */
+  hv_peer_id met;                      /* the peer that answered last */
+  hv_membership shown;                 /* its membership in this node's closed swarm */
+  int sure;                            /* True if `met` has answered a call on the present connection */
+  int up, dropped, watched;            /* connected; to be freed; `watch` is under way */
+  int retired;                         /* True if nothing new uses it; it is dropped after its last use */
+  int64_t made_s;                      /* seconds since 1970 */
+  size_t uses;                         /* calls and streams on it */
+  uint64_t used_us;                    /* time of the last use */
+  hv_ring calls, streams;              /* of hv_link_use */
 } hv_link;
 
 /* Finds or opens the link to a target. It is in use until hv_link_release. HV_NOMEM, HV_INVALID, HV_BUSY: too many links. */
@@ -73,9 +73,12 @@ hv_cause hv_link_judge(hv_loop *loop, hv_grpc_call *rpc, hv_membership *shown);
 /* The same for the peer that this node called, with a text. HV_DENIED with a cause; HV_CLOSED: its membership has ended since the
  * handshake, and the next connection shows whether it was renewed. */
 hv_status hv_link_judge_called(hv_link *link, hv_grpc_call *rpc, hv_cause *cause, char text[HV_WORLD_TEXT_MAX]);
-/* Status, cause and text of the end of a call over this link. own: the reason if this side cancelled it, else HV_OK. */
-hv_status hv_link_explain(hv_link *link, hv_grpc_call *call, hv_status own, uint32_t timeout_ms, hv_cause *cause,
-                          char text[HV_WORLD_TEXT_MAX]);
+/* The connection of this lane of heavy streams, to this peer (unknown: to any). NULL: no memory. */
+hv_grpc_channel *hv_link_bulk(hv_link *link, const hv_peer_id *peer, size_t lane);
+/* Status, cause and text of the end of a call over this connection of the link. own: the reason if this side cancelled it, else
+ * HV_OK. */
+hv_status hv_link_explain(hv_link *link, hv_grpc_channel *channel, hv_grpc_call *call, hv_status own, uint32_t timeout_ms,
+                          hv_cause *cause, char text[HV_WORLD_TEXT_MAX]);
 /* Sets `lossy` from the TCP statistics of the connection of `call`; called when a stream ends. */
 void hv_link_measure(hv_link *link, hv_grpc_call *call);
 /* Drops the links to a target and cancels what uses them. to NULL: all links. */

@@ -19,8 +19,8 @@ CODECS: Dict[str, float] = {
     "Linear4BitQuantization": 0.5 + 2 / 64,
 }
 COMPUTED = 0.9  #: share of the time that should compute
-PATIENT_S = 120.0  #: seconds of computing for one step of the optimizer, up to which a way is recommended
-MORE_PATIENT = 10  #: times these seconds for an outer step: each batch has made a step
+PATIENT_S = 30.0  #: seconds of computing for one step of the optimizer, up to which a way is recommended
+LOCAL_BATCHES = 50  #: steps that a peer makes in a swarm epoch of local steps: each batch is one
 STATE_EVERY = 50  #: swarm epochs between two averages of parameters: uncompressed, or each would end the log
 
 
@@ -36,7 +36,7 @@ class Way(NamedTuple):
     @property
     def patient_s(self) -> float:
         """Seconds of computing between two averages, up to which it is recommended."""
-        return PATIENT_S * (MORE_PATIENT if self.is_local else 1)
+        return PATIENT_S * (LOCAL_BATCHES if self.is_local else 1)
 
     @property
     def value_bytes(self) -> float:

@@ -9,7 +9,7 @@ import torch
 
 from epochs import epoch
 from hivemind_c.monitor import Gatherer
-from hivemind_c.optim import advice, ways
+from hivemind_c.optim import advice, local_steps, ways
 from hivemind_c.optim.advice import AFTER, Advice, Measured, measured, middle
 from hivemind_c.optim.setup import values_of
 from optim_support import CLASSES, FEATURES, Peer, meet, train_until
@@ -41,11 +41,16 @@ TABLE = {
     ),
     "16 bits fit longer steps": (20, 2, 10.0, 8.0, "average_state_every=50, target_batch_size=2300 or more"),
     "delays hide it": (
-        20, 124, 60.0, 4.0,
+        20, 40, 15.0, 4.0,
         "recommended at all peers: delayed, 8 bits: delay_grad_averaging=True, reuse_grad_buffers=True, "
         "grad_compression=hivemind_c.Linear8BitQuantization(), "
         "average_state_every=50, "
-        "target_batch_size=1300 or more",
+        "target_batch_size=1700 or more",
+    ),
+    "a step of the optimizer in two minutes is too rare": (
+        20, 124, 60.0, 4.0,
+        "recommended at all peers: local steps, 8 bits: local_steps=True, "
+        "grad_compression=hivemind_c.Linear8BitQuantization(), target_batch_size=",
     ),
     "local steps alone": (
         5, 124, 60.0, 4.0,
@@ -139,6 +144,10 @@ def test_strangers_numbers_raise_nothing():
             for parameters, target in ((1, 1), (10**15, 2**48)):
                 found = measured(numbers, parameters, target, is_local=target == 1)
                 assert found is None or len(advice.advice(found)) < 2000
+
+
+def test_batches_of_an_epoch_are_the_default_of_local_steps():
+    assert ways.LOCAL_BATCHES == local_steps.DEFAULTS["steps"]
 
 
 def test_peer_in_the_middle_speaks_for_the_swarm():

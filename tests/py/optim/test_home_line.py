@@ -14,7 +14,6 @@ from benchmarks.home_scene import Scene  # noqa: E402
 from benchmarks.programs import build_c  # noqa: E402
 from benchmarks.rows.home_line import turn  # noqa: E402
 
-RARELY = dict(average_state_every=50)  #: an average of the state with 8 bits changes the replicas, which ends the logs
 AT_ONCE = dict(
     delay_grad_averaging=False, delay_optimizer_step=False, delay_state_averaging=False, offload_optimizer=False
 )
@@ -44,7 +43,7 @@ def is_in(mine):
 
 
 def test_newcomer_with_a_load_beyond_an_epoch_comes_in(tmp_path, monkeypatch):
-    scene = dict(parameters=480_000, batches=12, with_s=60.0, meets=1, options={**RARELY, **AT_ONCE})
+    scene = dict(parameters=480_000, batches=12, with_s=60.0, meets=1, options=AT_ONCE)
     _, mine = play(tmp_path, monkeypatch, 10, **scene)
     is_in(mine)
 
@@ -54,6 +53,6 @@ def test_newcomer_with_a_load_beyond_an_epoch_comes_in(tmp_path, monkeypatch):
 def test_newcomer_is_in_within_its_time(tmp_path, monkeypatch, mbit, batches):
     scene = Scene(batches=batches)
     goal_s = scene.goal_s(mbit)
-    figures, mine = play(tmp_path, monkeypatch, mbit, batches=batches, with_s=1.5 * goal_s, meets=2, options=RARELY)
+    figures, mine = play(tmp_path, monkeypatch, mbit, batches=batches, with_s=1.5 * goal_s, meets=2)
     is_in(mine)
     assert figures["joiner_together_s"] < goal_s

@@ -282,7 +282,8 @@ SAID = {
     ],
     "howto/which-mode.md": [
         ("computes {} of its time", "ways.py:COMPUTED"),
-        ("makes a step of the optimizer in {2 minutes}", "ways.py:PATIENT_S"),
+        ("makes a step of the optimizer in {} seconds", "ways.py:PATIENT_S"),
+        ("an epoch of local steps makes {} of them", "ways.py:LOCAL_BATCHES"),
         ("After {two} averaged swarm epochs, each peer logs", "advice.py:AFTER"),
         ("If a peer computes {} of its time as it is", "ways.py:COMPUTED"),
         ("Rounds shorter than {} s say nothing", "target_check.py:SHORT_S"),

@@ -90,6 +90,20 @@ static void liars_move_nobody_for_good(void **unused) {
     plays_well_under(SWARM_LIARS, swarm_run_play, seed, 6, 1);
 }
 
+/* Beside one liar that claimed the next epoch each of two loaded again and again, and trusted whoever had given it a state. */
+static void liar_that_claims_the_next_epoch_is_doubted(void **unused) {
+  (void)unused;
+  plays_well_under(SWARM_LIARS, swarm_run_play, 115, 6, 1);
+  plays_well_under(SWARM_LIARS, swarm_run_play, 147, 6, 1);
+}
+
+/* A keeper of the log that sent nothing delayed each entry by 15 s: 39. The others have other values, and epochs far ahead. */
+static void false_logs_delay_no_peer_that_was_away(void **unused) {
+  (void)unused;
+  plays_well_under(SWARM_LIARS, swarm_run_play, 15, 6, 1);
+  plays_well_under(SWARM_LIARS, swarm_run_play, 39, 6, 1);
+}
+
 static void under_all_faults_nobody_is_lost_for_good(void **unused) {
   (void)unused;
   plays_well(swarm_run_play, 1, 6, 4);
@@ -107,6 +121,8 @@ int main(void) {
       cmocka_unit_test(client_hears_the_next_request_if_no_gift_was_begun),
       cmocka_unit_test(last_client_goes_on_when_the_other_left),
       cmocka_unit_test(liars_move_nobody_for_good),
+      cmocka_unit_test(liar_that_claims_the_next_epoch_is_doubted),
+      cmocka_unit_test(false_logs_delay_no_peer_that_was_away),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
       cmocka_unit_test(average_that_comes_during_a_local_step_is_taken),
       cmocka_unit_test(client_and_open_peer_do_not_part),

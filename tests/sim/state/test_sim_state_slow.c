@@ -353,6 +353,29 @@ static void a_donor_that_is_busy_for_minutes_is_waited_for(void **unused) {
   close_scene(sc);
 }
 
+/* A log is many small loads. A donor that sends nothing could delay each of them by 15 s. */
+static void silent_donor_delays_only_the_first_of_many_loads(void **unused) {
+  (void)unused;
+  enum { DONORS = 4, JOINER = DONORS, LOADS = 6 };
+  for (uint64_t seed = 1; seed <= 4; seed++) {
+    scene *sc = open_scene_with(seed, 200 << 10, 1 << 20, JOINER + 1, STATE_LIE_SILENT, 1);
+    offer_all(sc, DONORS, 100);
+    all_offered(sc);
+    int silent_first = 0;
+    for (int i = 0; i < LOADS; i++) {
+      state_try_free(&sc->tries[JOINER]);
+      state_load(&sc->s, JOINER, &sc->tries[JOINER], "run", 60000);
+      assert_true(state_finish(&sc->s, &sc->tries[JOINER], 1, 60));
+      got_it(sc, JOINER);
+      uint64_t took_us = sc->tries[JOINER].ended_us - sc->tries[JOINER].started_us;
+      silent_first += took_us > DHT_SECOND;
+      assert_in_range(took_us, 0, 4 * DHT_SECOND);
+    }
+    assert_in_range(silent_first, 0, 1);
+    close_scene(sc);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(squatter_loses_a_donors_place_to_a_joiner),
@@ -365,6 +388,7 @@ int main(void) {
       cmocka_unit_test(places_of_liars_go_to_others),
       cmocka_unit_test(busy_donors_keep_no_joiner_from_a_newer_state),
       cmocka_unit_test(a_donor_that_is_busy_for_minutes_is_waited_for),
+      cmocka_unit_test(silent_donor_delays_only_the_first_of_many_loads),
   };
   return cmocka_run_group_tests_name("sim: slow peers of a state", tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static const swarm_room rooms[] = {
      swarm_run_odd_play},
     {"lone-run", "the same as odd-run, where who is alone waits", 4, 1, 0, 0, swarm_run_lone_play},
     {"faulty-run", "the same under faults: nobody is lost for good", 6, 4, ALL, 8, swarm_run_play},
-    {"liars-run", "the same as run beside liars: in rounds, by states on offer, or by claims", 6, 1, SWARM_LIARS, 8,
+    {"liars-run", "the same as run beside liars: in rounds, by states on offer, in the log, or by claims", 6, 1, SWARM_LIARS, 8,
      swarm_run_play},
     {"mix", "averages in groups of 16, a tenth missing: rounds until all agree", 48, 4, 0, 1, swarm_mix_play},
     {"average", "epochs of averaging: every sample once or lost, replicas equal, nobody waits for good", 8,

@@ -92,11 +92,24 @@ static void lie_of_news(swarm_liar *liar, hv_msg *msg) {
   }
 }
 
+/* A joiner's stream. In rounds a chunk goes over a stream that its sender has opened, or tells whose values are in it. */
+static int is_of_state(const swarm_liar *liar, const hv_stream *stream, const hv_msg *msg) {
+  for (size_t i = 0; i < SWARM_LIAR_STREAMS; i++)
+    if (liar->opened[i] == stream)
+      return 0;
+  return msg->kind == HV_MSG_CHUNK && !msg->u.chunk.from.size;
+}
+
 static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
   swarm_liar *liar = liar_of(env);
   hv_msg msg = *header;
   hv_payload *other = NULL;
-  if (msg.kind == HV_MSG_CHUNK) {
+  unsigned of_state = SWARM_LIES_KEEPS | SWARM_LIES_SPOILS;
+  if (liar->tells & of_state && is_of_state(liar, stream, &msg)) {
+    if (liar->tells & SWARM_LIES_KEEPS)
+      return HV_OK;
+    other = payload ? other_bytes(liar, payload) : NULL;
+  } else if (msg.kind == HV_MSG_CHUNK) {
     const hv_msg_chunk *chunk = &header->u.chunk;
     other = lie_of_chunk(liar, &msg, payload);
     if (chunk->from.size && (other || msg.u.chunk.index != chunk->index || msg.u.chunk.from.size != chunk->from.size))
@@ -128,7 +141,10 @@ static hv_status lying_open(hv_env *env, const hv_target *to, const hv_msg *firs
     else
       msg.u.attend.view = view;
   }
-  return liar->open(env, to, &msg, on, owner, out);
+  hv_status status = liar->open(env, to, &msg, on, owner, out);
+  if (status == HV_OK)
+    liar->opened[liar->n_opened++ % SWARM_LIAR_STREAMS] = *out;
+  return status;
 }
 
 /* ---- where it is in its run ---- */

@@ -14,11 +14,13 @@
  * together are alike once all have averaged an epoch together. A peer that is aside has a state soon after it is on offer.
  * pretender.c judges steps by oneself in each event.
  *
- * Beside liars (of one kind each: in rounds, by states on offer, or, with two others, by claims alone) safety holds as ever, and
- * each time may be LIARS_US longer. Nobody is in an epoch that no peer has reached by its own work, nor aside for long. Not judged,
- * because nobody can know: values of a usual size in an average, and the times of steps where a liar lies in rounds. A peer may
- * have to take a liar's state: where its mark is the swarm's after a round that failed, or where less than twice as many others, of
- * those that count in the vote, offer theirs. From then on only moves, samples and waits are judged. */
+ * Beside liars (of one kind each: in rounds, by states on offer, in the log, or, with two others, by claims alone) safety holds as
+ * ever, and each time may be LIARS_US longer. Beside those of the log nobody goes: one after another is cut off or stands still for
+ * some epochs and repeats them; it and the others average again as soon as without liars. Nobody is in an epoch that
+ * no peer has reached by its own work, nor aside for long. Not judged, because nobody can know: values of a usual size in an
+ * average, and the times of steps where a liar lies in rounds. A peer may have to take a liar's state: where its mark is the
+ * swarm's after a round that failed, or where less than twice as many others, of those that count in the vote, offer theirs. From
+ * then on only moves, samples and waits are judged. */
 #include "sim/swarm/swarm_run.h"
 
 #include <stdio.h>
@@ -126,6 +128,23 @@ static void is_seated(void *arg, hv_env *env) {
   swarm_liar_take(arg, env);
 }
 
+/* False entries; or true ones that never come, or are broken. */
+static void draws_lies_in_log(room *r, pretender_program *program, swarm_liar *liar) {
+  static const struct {
+    unsigned program, node;
+  } lies[] = {{PRETENDER_LIES_ENTRIES, 0},
+              {PRETENDER_LIES_FUTURE, 0},
+              {PRETENDER_LIES_ENTRIES | PRETENDER_LIES_FUTURE, 0},
+              {0, SWARM_LIES_KEEPS},
+              {0, SWARM_LIES_SPOILS}};
+  check_rng *rng = &r->lies;
+  size_t kind = check_random(rng) % (sizeof lies / sizeof *lies);
+  *liar = (swarm_liar){.sim = r->run->sim, .tells = lies[kind].node, .ahead = 1 + check_random(rng) % HV_STEP_LOG_PLACES};
+  liar->rng = (check_rng){check_random(rng)};
+  program->lies = lies[kind].program;
+  program->ahead = liar->ahead;
+}
+
 /* One kind of lies each: in rounds, by offers, or (where there are few) by claims alone; each with claims. */
 static void draws_lies(room *r, pretender_program *program, swarm_liar *liar) {
   static const uint64_t aheads[] = {1, 2, 5, 1000};
@@ -151,7 +170,7 @@ static void adds_liar(room *r) {
   pretender_program honest = r->program;
   r->program.seated = is_seated;
   r->program.seated_arg = &r->seats[r->n].liar;
-  draws_lies(r, &r->program, &r->seat_of_liar);
+  (r->lies_in_log ? draws_lies_in_log : draws_lies)(r, &r->program, &r->seat_of_liar);
   hv_sim_say(r->run->sim, "n%zu lies: %#x, its program: %#x; %llu epochs ahead", r->n, r->seat_of_liar.tells, r->program.lies,
              (unsigned long long)r->program.ahead);
   adds(r, 0, 0);
@@ -222,6 +241,55 @@ static void one_goes_and_comes(room *r) {
   runs_for(r, swarm_run_coming_most_us(r) + STAYS_US + below(r, STAYS_US));
 }
 
+/* ---- beside liars of the log ---- */
+
+/* Its machine stands still, or its line is cut while it waits for others. */
+static void goes_away(room *r, size_t i) {
+  int cut = r->program.company == HV_EPOCH_ALONE_WAITS && below(r, 2);
+  member *s = &r->seats[i];
+  uint64_t us = r->epoch_us * (1 + below(r, AWAY_EPOCHS)) + below(r, r->epoch_us), end = world(r) + us;
+  hv_sim_say(r->run->sim, "n%zu %s for %.1f s", i, cut ? "is cut off" : "stands still", (double)us * 1e-6);
+  r->went = UNPLUGGED;
+  if (cut)
+    hv_sim_group(r->run->sim, i, 1);
+  else
+    hv_sim_pause(r->run->sim, i);
+  while (world(r) < end && !r->run->failure[0]) {
+    r->went_us = world(r); /* the others wait for it once, and count it until then */
+    runs_for(r, TURN_US);
+    s->since_us = s->told_us = s->could_us = s->counted_us = world(r); /* what it reaches is judged from its return on */
+  }
+  if (cut)
+    hv_sim_heal(r->run->sim);
+  else
+    hv_sim_continue(r->run->sim, i);
+}
+
+/* All average again. */
+static void checks_back(room *r, size_t away, const uint64_t *met) {
+  uint64_t back_us = world(r), most_us = BACK_US + r->epoch_us, took = 0;
+  for (size_t i = 0; i < r->n; i++)
+    while (is_judged(r, i) && r->seats[i].program.met == met[i] && took < most_us && !r->run->failure[0]) {
+      runs_for(r, TURN_US);
+      took = world(r) - back_us;
+    }
+  r->away_us = took > r->away_us ? took : r->away_us;
+  if (took >= most_us)
+    swarm_fail(r->run, "n%zu was away, and not all have averaged with others for %.1f s", away, (double)took * 1e-6);
+}
+
+static void one_misses_epochs(room *r) {
+  uint64_t met[NODES_MAX];
+  size_t i = below(r, r->n);
+  while (!is_judged(r, i))
+    i = (i + 1) % r->n;
+  goes_away(r, i);
+  for (size_t k = 0; k < r->n; k++)
+    met[k] = r->seats[k].program.met;
+  checks_back(r, i, met);
+  runs_for(r, STAYS_US + below(r, STAYS_US));
+}
+
 /* ---- the play ---- */
 
 static hv_epoch_options draws_plan(room *r) {
@@ -235,6 +303,7 @@ static hv_epoch_options draws_plan(room *r) {
 
 /* Drawn apart, so that seeds without liars stay as they are. Beside faults, in one seed of three. */
 static void draws_liars(room *r) {
+  check_rng of_log = {r->run->seed ^ 0x106};
   r->lies = (check_rng){r->run->seed ^ 0x11a5};
   if (!(r->run->options->faults & SWARM_LIARS) || (faults_of(r) && check_random(&r->lies) % 3))
     return;
@@ -246,6 +315,9 @@ static void draws_liars(room *r) {
   }
   r->first = r->first < HONEST ? HONEST : r->first;
   r->liars += r->first >= 2 * HONEST && check_random(&r->lies) % 2;
+  r->lies_in_log = !faults_of(r) && check_random(&of_log) % 3 == 0;
+  if (r->lies_in_log && r->epoch_us < LOGGED_US)
+    r->epoch_us = LOGGED_US; /* of shorter ones there are no entries */
 }
 
 static void draws(room *r) {
@@ -274,6 +346,12 @@ static void draws_odd(room *r, int waits) {
              r->program.differs ? "only averages of the state are offered" : "each state is offered");
 }
 
+/* So that they have the replicas of others to step from: those who load a state quickly repeat nothing. */
+static void draws_away(room *r) {
+  r->models = 0;
+  r->program.company = below(r, 2) ? HV_EPOCH_ALONE_WAITS : HV_EPOCH_ALONE_TRAINS;
+}
+
 static void says_plan(const room *r, int help) {
   const hv_epoch_options *o = &r->program.options;
   hv_sim_say(
@@ -287,11 +365,14 @@ static void says_plan(const room *r, int help) {
 
 static void plays(swarm_run *run, play which) {
   static room r;
+  uint64_t repeated = 0, false_entries = 0;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX, .turn_us = TURN_US};
   draws(&r);
   if (which == ODD || which == LONE)
     draws_odd(&r, which == LONE);
   r.program.posts = which == POSTED;
+  if (r.lies_in_log)
+    draws_away(&r);
   if (which == LOCAL)
     r.program.options = (hv_epoch_options){.use_local_updates = 1,
                                            .delay_state_averaging = r.program.options.delay_state_averaging,
@@ -320,18 +401,26 @@ static void plays(swarm_run *run, play which) {
   if (faults_of(&r))
     hv_sim_run_until(run->sim, run->end_us > run->calm_us + CALM_US ? run->end_us : run->calm_us + CALM_US + 60000000);
   else
-    runs_for(&r, WARM_US + 4 * r.epoch_us * r.first + (r.liars ? LIARS_US : 0));
+    runs_for(&r, WARM_US + 4 * r.epoch_us * r.first + beside_liars_us(&r));
   swarm_run_checks_rest(&r);
   for (int cycle = 0; cycle < CYCLES && !run->failure[0] && !faults_of(&r); cycle++) {
-    one_goes_and_comes(&r);
+    (r.lies_in_log ? one_misses_epochs : one_goes_and_comes)(&r);
     swarm_run_checks_rest(&r);
   }
   swarm_figure(run, "epochs", (double)r.epochs);
   swarm_figure(run, "alike", (double)r.n_alike);
   if (which == ANCHOR)
     swarm_figure(run, "anchors", (double)r.n_anchors);
-  for (size_t i = 0; which == ANCHOR && i < r.n; i++)
-    swarm_figure(run, "repeated", (double)r.seats[i].program.repeated);
+  for (size_t i = 0; i < r.n; i++) {
+    repeated += r.seats[i].program.repeated;
+    false_entries += r.seats[i].program.n_false_entries;
+  }
+  if (which == ANCHOR || run->options->faults & SWARM_LIARS)
+    swarm_figure(run, "repeated", (double)repeated);
+  if (run->options->faults & SWARM_LIARS)
+    swarm_figure(run, "false_entries", (double)false_entries);
+  if (r.lies_in_log)
+    swarm_figure(run, "away_s", (double)r.away_us * 1e-6);
   for (size_t i = 0; which == POSTED && i < r.n; i++)
     swarm_figure(run, "posted", (double)r.seats[i].program.posted);
   swarm_figure(run, "skipped", (double)r.skipped);

@@ -41,6 +41,9 @@ enum {
   HONEST = 4,          /* trainers beside a liar that offers states, of whom one goes */
   CHOSEN = 2,          /* epochs by which one that loads lets the others pass */
   LIARS_US = 60000000, /* beside liars each wait may take so much longer */
+  LOGGED_US = 3000000, /* an epoch beside liars of the log, at least */
+  AWAY_EPOCHS = 5,     /* at most, that one stands still or is cut off beside liars of the log */
+  BACK_US = 30000000,  /* from then on, and its next epoch */
   CALM_US = 100000000  /* after the last fault: declarations end, the lost are found */
 };
 
@@ -99,6 +102,7 @@ struct room {
   check_rng lies;          /* from which they are drawn */
   swarm_liar seat_of_liar; /* of the one that is being added */
   int lies_in_rounds;      /* one of them does: each round may last long, or fail */
+  int lies_in_log;         /* in place of that: honest peers are away for some epochs, and repeat beside them */
   int few;                 /* there are so few others that each believes the one that claims most, until it has looked */
   uint64_t furthest;       /* the latest epoch that any of them was in by its own work */
   uint64_t epoch_us, models, turn_us;
@@ -117,6 +121,7 @@ struct room {
   ending endings[ENDINGS];
   replica replicas[REPLICAS];
   uint64_t n_replicas;
+  uint64_t away_us; /* until one that was away had averaged with the others again: the longest */
   uint64_t n_false; /* states of liars that were taken, as each had to be: from then on the swarm is the liar's */
 };
 
@@ -135,6 +140,11 @@ static inline unsigned faults_of(const room *r) {
 
 static inline int is_faulty(const room *r) {
   return faults_of(r) != 0 && world(r) < r->run->calm_us + CALM_US;
+}
+
+/* By which each time may be longer. Those of the log take nobody's. */
+static inline uint64_t beside_liars_us(const room *r) {
+  return r->liars && !r->lies_in_log ? LIARS_US : 0;
 }
 
 static inline int lives(const room *r, size_t i) {

@@ -89,7 +89,7 @@ static void checks_end(room *r, size_t i, uint64_t took) {
     most += r->epoch_us / 2;
   if (after && now - took < r->went_us + DEATH_US && r->again_us > r->epoch_us / 2) /* it had ended the epoch with these samples */
     most += r->again_us - r->epoch_us / 2;
-  most += r->liars ? LIARS_US : 0;
+  most += beside_liars_us(r);
   size_t kind = after ? r->went : GOINGS;
   r->longest_us[kind] = took > r->longest_us[kind] ? took : r->longest_us[kind];
   if (took > most)
@@ -106,7 +106,7 @@ uint64_t swarm_run_coming_most_us(const room *r) {
   most += r->epoch_us < 1000000 ? CHASES_US : 0;
   most += r->program.company == HV_EPOCH_ALONE_TRAINS ? 0 : WRONG_US;
   most += r->clients ? HEARS_US : 0;
-  most += r->liars ? LIARS_US : 0;
+  most += beside_liars_us(r);
   return most + (tells_of_dead(r) ? 2 * PATIENCE_US : 0); /* a round without it, and a search */
 }
 
@@ -265,7 +265,7 @@ static void checks_one_replica(room *r, uint64_t now) {
   }
   if (!differ)
     r->apart_us = now;
-  if (!is_faulty(r) && now > r->apart_us + DIFFER_US + 4 * r->first * r->epoch_us + (r->liars ? LIARS_US : 0))
+  if (!is_faulty(r) && now > r->apart_us + DIFFER_US + 4 * r->first * r->epoch_us + beside_liars_us(r))
     swarm_fail(r->run, "peers in epoch %llu hold different replicas since %.1f s", (unsigned long long)most,
                (double)r->apart_us * 1e-6);
   if (is_faulty(r))
@@ -360,7 +360,8 @@ static void checks_loads(room *r, size_t i, uint64_t now) {
     return;
   }
   r->loads_us = took > r->loads_us ? took : r->loads_us;
-  uint64_t most = LOADS_US + (tells_of_dead(r) ? PATIENCE_US : 0) + (r->clients ? HEARS_US : 0) + (r->liars ? LIARS_US : 0);
+  uint64_t most = LOADS_US + (tells_of_dead(r) ? PATIENCE_US : 0) + (r->lies_in_log ? COMING_US : 0) + (r->clients ? HEARS_US : 0) +
+                  beside_liars_us(r);
   if (took > most)
     swarm_fail(r->run, "n%zu is %s for %.1f s while the state of epoch %llu, which it seeks, is on offer", i,
                hv_epoch_state_name(e->state), (double)took * 1e-6, (unsigned long long)least);
@@ -369,7 +370,7 @@ static void checks_loads(room *r, size_t i, uint64_t now) {
 /* Nobody is left in an epoch that the others have ended long ago. */
 static void checks_left(room *r, size_t i, uint64_t now) {
   member *s = &r->seats[i];
-  uint64_t most = 8 * r->epoch_us * r->first + LOAD_MS * UINT64_C(1000) + PATIENCE_US + (r->liars ? LIARS_US : 0);
+  uint64_t most = 8 * r->epoch_us * r->first + LOAD_MS * UINT64_C(1000) + PATIENCE_US + beside_liars_us(r);
   int waits = s->program.program.company != HV_EPOCH_ALONE_TRAINS && hv_epoch_driver_figures(s->program.driver)->n_peers <= 1;
   if (is_faulty(r) || waits)
     s->told_us = now;

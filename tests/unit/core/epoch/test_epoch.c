@@ -741,6 +741,24 @@ static void state_that_the_program_asks_for_is_no_older(void **unused) {
   assert_int_equal(s->e.wanted, 20);
 }
 
+/* Rule 17: a count of the swarm is new enough for the first batch if it came before the state that the program asked for. */
+static void a_load_needs_no_new_count(void **unused) {
+  (void)unused;
+  scene *s = new_scene(&(hv_epoch_options){.average_state_every = 1}, HV_EPOCH_ALONE_TRAINS);
+  hv_progress_own before, after;
+  hv_epoch_report(&s->e, 0, &before);
+  s->fetched = 1;
+  s->f = (hv_progress_figures){.epoch = 5, .samples = 8, .speed = 100, .n_peers = 2, .eta_us = SECOND};
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ASKED, .epoch = 5});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 5, .mark = mark_of('y')});
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_LOOKING);
+  hv_epoch_report(&s->e, 0, &after);
+  assert_int_equal(after.epoch, 5);
+  assert_int_equal(after.serial, before.serial);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_epoch_is_made_together),
@@ -772,6 +790,7 @@ int main(void) {
       cmocka_unit_test(client_seeks_again_while_an_open_peer_is_in_its_epoch),
       cmocka_unit_test(state_that_the_program_asks_for_is_no_older),
       cmocka_unit_test(step_by_itself_ends_the_time_of_a_newcomer),
+      cmocka_unit_test(a_load_needs_no_new_count),
       cmocka_unit_test(no_order_of_events_breaks_the_tables),
   };
   return cmocka_run_group_tests_name("epoch: the machine", tests, NULL, NULL);

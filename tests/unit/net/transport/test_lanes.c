@@ -2,6 +2,7 @@
  * doubted. */
 #include "lib/raw.h"
 #include "lib/real.h"
+#include "lib/relay.h"
 
 #include "net/transport/grpc.h"
 #include "net/transport/world.h"
@@ -200,6 +201,72 @@ static void stream_over_lanes_without_memory_ends_once(void **state) {
   real_stop(&b);
 }
 
+/* ---- beside calls ---- */
+
+typedef struct pourer {
+  real_node *node;
+  hv_target to;
+  hv_stream *stream;
+  hv_payload *payload;
+} pourer;
+
+static void pour_on(pourer *p) {
+  hv_msg msg = {.kind = HV_MSG_PARCEL};
+  while (p->node->env->stream_send(p->node->env, p->stream, &msg, p->payload) == HV_OK)
+    ;
+}
+
+static void pour_ready(hv_stream *stream, const hv_event *event) {
+  (void)event;
+  pour_on(stream->owner);
+}
+
+static void pour_over(hv_stream *stream, const hv_event *event) {
+  (void)stream, (void)event;
+}
+
+static const hv_stream_events on_pour = {real_data, pour_ready, pour_over, .heavy = 1};
+
+static void pour(real_node *node, void *arg) {
+  pourer *p = arg;
+  hv_msg first = {.kind = HV_MSG_PARCEL};
+  assert_int_equal(node->env->stream_open(node->env, &p->to, &first, &on_pour, p, &p->stream), HV_OK);
+  pour_on(p);
+}
+
+static int two_megabytes_came(real_node *node) {
+  return node->bytes >= 2u << 20;
+}
+
+/* Megabytes of bulk wait in buffers of gRPC and TCP, which the line takes a second to carry. */
+static void call_does_not_wait_for_bulk_on_a_full_line(void **state) {
+  (void)state;
+  enum { CALLS = 5, LINE = 4 << 20, LONGEST_US = 300000 };
+  static uint8_t bytes[1 << 20];
+  real_node a, b;
+  real_start(&a, &(real_options){.seed = 1});
+  real_start(&b, &(real_options){.seed = 2});
+  relay *line = relay_new(b.target.addr.port);
+  assert_non_null(line);
+  relay_limit(line, LINE);
+  pourer p = {.node = &a, .to = b.target, .payload = hv_payload_borrow(&a.mem, bytes, sizeof bytes, NULL, NULL)};
+  p.to.addr.port = relay_port(line);
+  real_do(&a, pour, &p);
+  assert_true(real_wait(&b, two_megabytes_came, 20000));
+  assert_int_equal(real_echo(&a, &p.to, "a connection", 10000), HV_OK);
+  size_t quick = 0;
+  for (int i = 0; i < CALLS; i++) {
+    uint64_t before = hv_clock_us();
+    assert_int_equal(real_echo(&a, &p.to, "a call", 10000), HV_OK);
+    quick += hv_clock_us() - before < LONGEST_US;
+  }
+  assert_true(quick > CALLS / 2);
+  hv_payload_release(p.payload);
+  real_stop(&a);
+  real_stop(&b);
+  relay_free(line);
+}
+
 /* ---- the other side is not ---- */
 
 /* A call of a stream, as a peer of no good manners makes it. */
@@ -347,6 +414,7 @@ static void lane_that_joins_no_stream_is_refused_and_pieces_are_bounded(void **s
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_arrives_in_order_both_ways_over_four_connections),
+      cmocka_unit_test(call_does_not_wait_for_bulk_on_a_full_line),
       cmocka_unit_test(stream_over_lanes_without_memory_ends_once),
       cmocka_unit_test(lane_that_joins_no_stream_is_refused_and_pieces_are_bounded),
   };
