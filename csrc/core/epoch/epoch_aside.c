@@ -1,5 +1,6 @@
 /* With local steps, batches go on while a peer is aside (docs/design/local-steps.md). A load, or an average, comes beside them, and
- * waits until the training thread is here, between two batches. At first the thread waits for what is as quick as others wait for. */
+ * waits until the training thread is here, between two batches. At first the thread waits for what is as quick as others wait for.
+ */
 #include "core/epoch/epoch_inner.h"
 
 int epoch_comes_back(const hv_epoch *self) {
@@ -23,7 +24,7 @@ int epoch_is_free_aside(const hv_epoch *self) {
   return hv_epoch_trains_aside(self) && !chases(self);
 }
 
-/* What it did since another anchor than the swarm's goes with that (rule 5 of the page). */
+/* Progress since another anchor than the swarm's goes with that anchor (rule 5 of the page). */
 static void adopts(hv_epoch *self) {
   if (self->traits.carries && self->ledger->sums && !epoch_keeps_progress(self)) {
     hv_epoch_ledger_replaced(self->ledger);

@@ -81,8 +81,9 @@ def states_of_batches(peer):
 
 
 def test_joiner_trains_from_its_first_second(swarm):
-    """Epochs pass while the state comes. What it did to a model of its own goes with that; from the swarm's anchor on all
-    counts, also what it does while it repeats the outer steps since its load."""
+    """Epochs pass while the state comes. Steps of a model of its own are lost; from the swarm's anchor on all count,
+    also those beside the outer steps that it repeats.
+    """
     two = swarm(2, **LATE)
     meet(two)
     together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in two))

@@ -134,7 +134,7 @@ static void peer_that_is_left_alone_steps_by_itself(void **unused) {
   assert_int_equal(s->ledger.kept, 2 * BATCH);
 }
 
-/* What is quick is waited for: an average, or a state, that comes within this moment. */
+/* An average, or a state, that comes within this moment is waited for. */
 static void moment_passes(scene *s) {
   assert_false(hv_epoch_is_free(&s->e));
   s->now_us += HV_EPOCH_CHASE_US;
@@ -350,7 +350,7 @@ static void batches_go_on_after_a_load_that_failed(void **unused) {
   assert_int_equal(s->ledger.lost, 0);
 }
 
-/* What is under way, an average or a state, is for the state before. */
+/* The average, or the state, that is under way is for the state before. */
 static void checkpoint_restored_beside_a_load_looks_again(void **unused) {
   (void)unused;
   for (int loads = 0; loads <= 1; loads++) {
