@@ -122,7 +122,7 @@ SAID = {
         ("`chunk_bytes` is {256 KiB}, doubled", "manifest.c:USUAL_CHUNK"),
         ("doubled up to {2 MiB} while there are", "manifest.h:HV_MANIFEST_CHUNK_MOST"),
         ("while there are more than {} chunks", "manifest.c:CHUNKS_AIM"),
-        ("is not awaited again for {} s", "load_voters.c:SILENT_MS"),
+        ("is not awaited for {} s", "load_voters.c:SILENT_MS"),
         ("| pause | looking | {} s, doubled", "load.c:PAUSE_MS"),
         ("doubled up to {five} times |", "load.c:PAUSE_DOUBLINGS"),
         ("{12} pauses that no vote made", "load.c:LOOKS"),
