@@ -70,9 +70,10 @@ def options_of(mode, parameters, hivemind, torch):
     if mode == "local":
         inner = torch.optim.SGD(parameters, lr=1e-5)
         return dict(optimizer=inner, local_steps=True, grad_compression=hivemind.Linear4BitQuantization())
-    delayed = dict.fromkeys(("delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer"), True)
+    hidden = "delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer"
     optimizer = dict(optimizer=partial(torch.optim.AdamW, lr=1e-5), params=parameters)
-    return dict(**delayed, **optimizer, average_state_every=50, grad_compression=hivemind.Linear8BitQuantization())
+    rounds = dict(average_state_every=50, grad_compression=hivemind.Linear8BitQuantization())
+    return dict(**dict.fromkeys(hidden, True), **optimizer, **rounds)
 
 
 def trainer(folder, scene, number, is_client, initial):

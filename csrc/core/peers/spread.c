@@ -197,8 +197,8 @@ hv_status hv_spread_take(hv_spread *spread, hv_span list) {
   if (kept != HV_OK)
     return kept;
   if (added) {
-    hv_env_log(env, HV_LOG_WARN, "peers", "denials_changed", "the swarm's list of denials has %zu entries now, %zu of them new",
-               hv_denials_count(mine(spread)), added);
+    hv_env_log(env, HV_LOG_INFO, "peers", "denials_changed", "the swarm's list of denials has come: %zu new, %zu in all", added,
+               hv_denials_count(mine(spread)));
     pass_on(spread);
   }
   return status;

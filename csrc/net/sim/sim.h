@@ -116,6 +116,7 @@ hv_status hv_sim_restart(hv_sim *sim, size_t node); /* same identity and address
 void hv_sim_set_versions(hv_sim *sim, size_t node, hv_versions versions); /* what it speaks from its next start on */
 void hv_sim_stop(hv_sim *sim, size_t node);                               /* sends STOP, waits for the grace time, ends it */
 void hv_sim_pause(hv_sim *sim, size_t node);                              /* like SIGSTOP: its events are delayed, its clock runs */
+void hv_sim_sleep(hv_sim *sim, size_t node); /* like a closed laptop: the same, and its clock but for unix_s stands still */
 void hv_sim_continue(hv_sim *sim, size_t node);
 /* Kills a node right before or after the n-th event of the run, counted from 1. HV_SIM_ANY: the node that this event is for. Only
  * one kill can be planned at a time. */

@@ -27,7 +27,7 @@ void sim_fill_random(uint64_t *state, uint8_t *out, size_t size) {
 uint64_t sim_local_us(const sim_node *node, uint64_t time_us) {
   int64_t drift =
       (int64_t)(time_us / 1000000) * node->config.drift_ppm + (int64_t)(time_us % 1000000) * node->config.drift_ppm / 1000000;
-  return SIM_CLOCK_START_US + (uint64_t)node->config.skew_us + time_us + (uint64_t)drift;
+  return SIM_CLOCK_START_US + (uint64_t)node->config.skew_us + time_us + (uint64_t)drift - node->slept_us;
 }
 
 uint64_t sim_after_us(const sim_node *node, uint64_t delay_us) {

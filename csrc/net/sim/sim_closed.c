@@ -2,7 +2,7 @@
 
 int64_t sim_unix_s(hv_env *env) {
   const sim_node *node = env->world;
-  return HV_SIM_UNIX_S + ((int64_t)sim_local_us(node, node->sim->now) - (int64_t)SIM_CLOCK_START_US) / 1000000;
+  return HV_SIM_UNIX_S + ((int64_t)(sim_local_us(node, node->sim->now) + node->slept_us) - (int64_t)SIM_CLOCK_START_US) / 1000000;
 }
 
 const hv_membership *sim_member(const sim_node *node, const sim_node *other) {

@@ -115,6 +115,7 @@ struct sim_node {
   uint32_t index;
   uint32_t lives; /* number of starts so far */
   sim_life life;
+  uint64_t asleep_us, slept_us; /* since when it sleeps, 0: it is awake; by which its clock is behind the world's */
   uint8_t paused, unplugged;
   uint8_t doomed;               /* SIM_KILLED or SIM_UNPLUGGED: it dies when its present step returns */
   unsigned group;               /* of hv_sim_group */

@@ -288,9 +288,19 @@ void hv_sim_pause(hv_sim *sim, size_t node) {
   sim_narrate(sim, sim->nodes[node], "is stopped in its tracks");
 }
 
+void hv_sim_sleep(hv_sim *sim, size_t node) {
+  hv_sim_pause(sim, node);
+  if (hv_sim_paused(sim, node))
+    sim->nodes[node]->asleep_us = sim->now;
+}
+
 static int goes_on(void *arg, sim_entry *entry) {
-  if (entry->node == ((sim_node *)arg)->index && entry->kind != SIM_SCRIPT)
-    entry->due &= SIM_NEVER - 1;
+  const sim_node *node = arg;
+  if (entry->node != node->index || entry->kind == SIM_SCRIPT)
+    return 1;
+  entry->due &= SIM_NEVER - 1;
+  if (node->asleep_us && entry->kind == SIM_TIMER)
+    entry->due += node->sim->now - node->asleep_us;
   return 1;
 }
 
@@ -299,6 +309,9 @@ void hv_sim_continue(hv_sim *sim, size_t node) {
     return;
   sim->nodes[node]->paused = 0;
   sim_heap_filter(&sim->heap, goes_on, sim->nodes[node]);
+  if (sim->nodes[node]->asleep_us)
+    sim->nodes[node]->slept_us += sim->now - sim->nodes[node]->asleep_us;
+  sim->nodes[node]->asleep_us = 0;
   sim_narrate(sim, sim->nodes[node], "goes on");
 }
 

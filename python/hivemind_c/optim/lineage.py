@@ -9,10 +9,13 @@ csrc/core/epoch/lineage.c has the rules, and docs/design/lineage.md explains the
 from __future__ import annotations
 
 import hashlib
-from typing import Callable, Iterable
+from typing import Callable, Iterable, List
 
 import _hivemind_c
 import torch
+
+
+DIGIT_VALUES = 1 << 12  #: that a digit of a mark may have (HV_MARK_DIGIT_BITS of csrc/core/epoch/lineage.h)
 
 
 class Lineage(_hivemind_c.Lineage):
@@ -24,6 +27,13 @@ class Lineage(_hivemind_c.Lineage):
 
     def __init__(self, content: Callable[[], Iterable[torch.Tensor]]):
         self._content = content
+        #: by a lossy load, and in no average of the state since: it has the mark of its donor, and not the bits
+        self.is_rounded = False
+
+    def digits_to_average(self) -> List[float]:
+        """Returns the mark as numbers, or others if the replica is rounded, so that its average moves the mark."""
+        digits = self.digits()
+        return [(digit + DIGIT_VALUES / 2) % DIGIT_VALUES for digit in digits] if self.is_rounded else digits
 
     def digest(self) -> bytes:
         """Returns the mark of a state without a history. The core asks for it, once it needs one."""

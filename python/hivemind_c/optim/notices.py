@@ -227,6 +227,7 @@ class Notices:
             loads=loads,
             load_s=self._hands.load_s,
             load_bytes=optimizer.ledger.load_progress.size,
+            average_bytes=self._hands.log.sizes.get("entry_bytes", 0),
             epoch_s=now.target / now.speed if now.speed > 0 else 0.0,
             batch_s=batch / now.local_speed if now.local_speed > 0 else 0.0,
             target=optimizer.target_batch_size,

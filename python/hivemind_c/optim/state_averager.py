@@ -36,7 +36,7 @@ from hivemind_c.optim.state_loading import StateLoading
 from hivemind_c.optim.state_offers import StateOffers
 from hivemind_c.optim.scheduler_end import SchedulerEnd
 from hivemind_c.optim.statistics import describe, describe_scheduler, probe, restore, restore_scheduler, statistics_of
-from hivemind_c.optim.uncompressed import uncompressed_statistics
+from hivemind_c.optim.uncompressed import infos_of_state, is_lossy, uncompressed_statistics
 
 logger = logging.getLogger("hivemind_c.optim")
 
@@ -267,7 +267,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         ]
         copy_all([averaged for averaged, _ in pairs], [tensor for _, tensor in pairs])
         self.buffers.load()
-        self._mark_digits.copy_(torch.tensor(self.lineage.digits()))
+        self._mark_digits.copy_(torch.tensor(self.lineage.digits_to_average()))
         if self.delta_rule_averaging:
             self._before = self._before or [torch.empty_like(averaged) for averaged in self.tensors_to_average]
             copy_all(self._before, self.tensors_to_average)
@@ -288,6 +288,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
                 self.buffers.drop()
                 return
             self.buffers.apply()
+            self.lineage.is_rounded = False
             self.parameters.settle()
             there = [
                 (i, tensor) for i, (tensor, taken) in enumerate(zip(live, self._taken)) if taken and tensor is not None
@@ -412,7 +413,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         1: it is; 0: only if the members' replicas were alike; -1: it is not.
         """
         written = self._in_place and self.is_averaged_in_part
-        return 1 if not written else 0 if self._exact else -1
+        return 1 if not written else 0 if self._exact and isinstance(self._state_compression, NoCompression) else -1
 
     def were_alike(self) -> bool:
         """Whether the marks that were averaged with the state, which succeeded, were all this replica's.
@@ -437,14 +438,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
                 statistics = statistics_of(self.optimizer)
                 main = [p.detach() for p in self.parameters.main]
                 tensors = main + [s.tensor for s in statistics] + self.extra_tensors
-                roles = (
-                    [TensorRole.PARAMETER] * len(main)
-                    + [TensorRole.OPTIMIZER] * len(statistics)
-                    + [TensorRole.UNSPECIFIED] * len(self.extra_tensors)
-                )
-                infos = [
-                    CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))
-                ]
+                infos = infos_of_state(tensors, len(main), len(self.extra_tensors))
             metadata = {
                 "epoch": self.local_epoch,
                 "parameters": len(self.parameters.main),
@@ -491,6 +485,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
             copy_all((*main, *extra), (*tensors[:n], *last))
             self.buffers.replace(buffers)
             self.loaded = False
+            self.lineage.is_rounded = is_lossy(self._state_compression, infos_of_state(tensors, n, len(extra)))
             if not self._counter.is_adopting:
                 self.local_epoch = epoch
                 self.lineage.restart(metadata.get("lineage"))

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Iterable, List, Sequence
+
+import torch
+
+from hivemind_c.averaging.tensors import codec_of
 from hivemind_c.compression import AdaptiveCompressionBase, CompressionBase, CompressionInfo, NoCompression, TensorRole
 
 
@@ -28,3 +33,27 @@ def uncompressed_statistics(chosen: CompressionBase) -> CompressionBase:
         chosen: Compression from the user. An adaptive one, or none at all, is returned unchanged.
     """
     return chosen if isinstance(chosen, (AdaptiveCompressionBase, NoCompression)) else UncompressedStatistics(chosen)
+
+
+def infos_of_state(tensors: Sequence[torch.Tensor], n_main: int, n_extra: int) -> List[CompressionInfo]:
+    """Returns one CompressionInfo for each tensor of a state.
+
+    Args:
+        tensors: Tensors of a state, without buffers.
+        n_main: How many are parameters, which come first.
+        n_extra: How many are extra tensors, which come last.
+    """
+    n_statistics = len(tensors) - n_main - n_extra
+    roles = (TensorRole.PARAMETER,) * n_main + (TensorRole.OPTIMIZER,) * n_statistics
+    roles += (TensorRole.UNSPECIFIED,) * n_extra
+    return [CompressionInfo.from_tensor(t, key=i, role=role) for i, (t, role) in enumerate(zip(tensors, roles))]
+
+
+def is_lossy(compression: CompressionBase, infos: Iterable[CompressionInfo]) -> bool:
+    """Returns whether a compression encodes one of these tensors.
+
+    Args:
+        compression: The compression, which may be adaptive.
+        infos: One for each tensor, by which the compression chooses.
+    """
+    return any(codec_of(compression, info) for info in infos)

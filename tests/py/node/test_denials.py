@@ -81,7 +81,8 @@ def test_denied_invitation_ends_all_that_came_by_it(node, key, capsys, tmp_path)
     assert eventually(lambda: file.read_bytes() == (tmp_path / "swarm.key.denied").read_bytes())
 
 
-def test_peer_is_denied_by_its_id(node, key):
+def test_peer_is_denied_by_its_id(node, key, caplog):
+    caplog.set_level("INFO", "hivemind_c")
     first = node(swarm_key=key)
     made = invite(key)
     bad = node(invite=made.text, initial_peers=first.addresses)
@@ -91,6 +92,9 @@ def test_peer_is_denied_by_its_id(node, key):
     assert command.main([str(key), "--deny", bad.peer_id, "--initial_peers", *good.addresses]) == 0
     assert eventually(lambda: is_refused(bad), 30)
     assert good.echo(first.peer_id, b"1", timeout=30) == b"1"
+    assert eventually(lambda: "list of denials has come: 1 new, 1 in all" in caplog.text, 30)
+    told = {record.levelname for record in caplog.records if "list of denials has come" in record.getMessage()}
+    assert told == {"INFO"}  # nobody has to do anything
 
 
 def test_holder_is_not_denied(node, key):

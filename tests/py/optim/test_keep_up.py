@@ -14,7 +14,14 @@ from hivemind_c.optim.load_progress import LoadProgress
 from hivemind_c.optim.target_check import TargetCheck
 
 SLOW_LINE = Figures(
-    loads=3, load_s=60.0, load_bytes=150_000_000, epoch_s=6.0, batch_s=0.25, target=96, is_compressed=False
+    loads=3,
+    load_s=60.0,
+    load_bytes=150_000_000,
+    average_bytes=0,
+    epoch_s=6.0,
+    batch_s=0.25,
+    target=96,
+    is_compressed=False,
 )
 CAUSES = {
     "line": (
@@ -23,6 +30,20 @@ CAUSES = {
         "or load_state_compression=hivemind_c.Float16Compression() at all peers",
     ),
     "line, compressed": (SLOW_LINE._replace(is_compressed=True), "or more at all peers, or a faster line"),
+    "line, log": (
+        SLOW_LINE._replace(average_bytes=12_500_000),  # 5 s: each second swarm epoch is missed for ever
+        "a download takes 60 s at 20 Mbit/s, the average of a swarm epoch 5 s, and a swarm epoch 6 s; give "
+        "target_batch_size=160 or more at all peers, or a grad_compression of fewer bits at all peers",
+    ),
+    "line, long log": (
+        SLOW_LINE._replace(average_bytes=2_500_000, epoch_s=2.5),  # 1 s, but 40 steps
+        "give target_batch_size=120 or more at all peers, or load_state_compression=",
+    ),
+    "log holds": (SLOW_LINE._replace(average_bytes=6_250_000), "run hivemind-doctor"),  # 2.5 s
+    "line, short epochs": (
+        SLOW_LINE._replace(load_s=0.8, average_bytes=12_500_000, epoch_s=0.5),
+        "and a swarm epoch 0.5 s; give target_batch_size=200 or more at all peers",
+    ),
     "line, unknown bytes": (SLOW_LINE._replace(load_bytes=0), "a download takes 60 s, and a swarm epoch 6 s"),
     "machine": (
         SLOW_LINE._replace(load_s=1.0, batch_s=9.0),

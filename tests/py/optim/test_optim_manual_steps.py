@@ -473,3 +473,23 @@ def test_an_update_that_is_not_taken_over_is_not_overtaken(make):
     one.averager.step(wait_for_delayed_updates=True)
     assert not one.averager.averaging_in_progress
     assert not torch.equal(flat(one.model), flat(network()))
+
+
+@pytest.mark.parametrize("compression", [hivemind.NoCompression(), hivemind.Float16Compression()])
+def test_average_with_a_rounded_replica_moves_the_mark(make, compression):
+    """A joiner that came through a lossy codec has its donor's mark and not its bits, until both are averaged."""
+    options = dict(optimizer="sgd", prefix=f"rounded {type(compression).__name__}", state_compression=compression)
+    donor, joiner = make(0, **options), make(1, seed=5, **options)
+    for one in (donor, joiner):
+        one.batch()  # what is averaged is there
+    donor.averager.share_state(1)
+    assert joiner.averager.load_state_from_peers(timeout=60)
+    is_lossy = not isinstance(compression, hivemind.NoCompression)
+    assert torch.equal(flat(donor.model), flat(joiner.model)) != is_lossy
+    alike = []
+    for one in (donor, joiner):
+        one.averager.follow = lambda control, one=one: alike.append(one.averager.were_alike())
+    for _ in range(2):
+        assert all(both(donor.average, joiner.average))
+        assert torch.equal(flat(donor.model), flat(joiner.model))
+    assert alike == [not is_lossy] * 2 + [True] * 2

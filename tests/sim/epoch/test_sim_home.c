@@ -96,11 +96,33 @@ static void slow_machine_costs_the_others_no_epochs(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* A laptop is closed: its clock stands still with it, and its connections are gone as it opens. */
+static void laptop_that_slept_for_ten_minutes_is_back_at_once(void **unused) {
+  (void)unused;
+  home_scene s = usual(4, 6000000, 300000);
+  s.stands_us = 600000000;
+  s.sleeps = 1;
+  s.for_us = 60000000;
+  s.goals = HOME_BACK | HOME_LOSES_NOTHING;
+  plays_seeds(&s, 1);
+}
+
+static void liars_cost_nobody_an_epoch(void **unused) {
+  (void)unused;
+  for (uint64_t seed = 1; seed <= SEEDS; seed++)
+    plays_well_under(NO_FAULTS, swarm_home_liars_play, seed, 8, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),       cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
-      cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone), cmocka_unit_test(fast_peer_comes_back_from_far_ahead),
-      cmocka_unit_test(newcomer_doubts_no_peer_with_slow_copies),       cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
+      cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),
+      cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
+      cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone),
+      cmocka_unit_test(fast_peer_comes_back_from_far_ahead),
+      cmocka_unit_test(newcomer_doubts_no_peer_with_slow_copies),
+      cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
+      cmocka_unit_test(laptop_that_slept_for_ten_minutes_is_back_at_once),
+      cmocka_unit_test(liars_cost_nobody_an_epoch),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,6 +96,18 @@ static void late_anchor_is_repeated_and_no_sample_is_lost(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* Two of five make anchors of their own. They load those of the others, and what they did since their last one stays and counts. */
+static void smaller_part_of_a_swarm_keeps_its_last_progress(void **unused) {
+  (void)unused;
+  home_scene s = usual(5, 4000000, 500000, HV_CODEC_NONE);
+  s.options = (hv_epoch_options){.use_local_updates = 1, .outer = 1, .average_state_every = 1};
+  s.parted = 1;
+  s.apart_us = 60000000;
+  s.for_us = 60000000;
+  s.goals = HOME_BACK | HOME_KEEPS_OWN | HOME_LOSES_NOTHING;
+  plays_seeds(&s, 1);
+}
+
 static void joiner_repeats_the_outer_steps_since_its_load(void **unused) {
   (void)unused;
   home_scene s = usual(3, 6000000, 24000000, HV_CODEC_UNIFORM8);
@@ -132,6 +144,7 @@ int main(void) {
       cmocka_unit_test(peer_that_was_cut_off_repeats_five_steps),
       cmocka_unit_test(peer_that_stood_still_repeats_five_steps),
       cmocka_unit_test(late_anchor_is_repeated_and_no_sample_is_lost),
+      cmocka_unit_test(smaller_part_of_a_swarm_keeps_its_last_progress),
       cmocka_unit_test(joiner_repeats_the_outer_steps_since_its_load),
       cmocka_unit_test(peer_that_was_away_for_long_loads_the_state),
       cmocka_unit_test(peer_loads_the_state_where_the_log_does_not_reach),

@@ -313,6 +313,24 @@ static void resumed_node_continues_with_its_state(void **state) {
   finish(&r);
 }
 
+static void sleeping_node_has_a_clock_that_stands_still(void **state) {
+  (void)state;
+  run r;
+  begin(&r, 300);
+  until(&r, 5);
+  hv_sim_sleep(r.sim, 1);
+  uint64_t ticks = r.seats[1].seen.ticks, clock = r.seats[1].last_now_us;
+  until(&r, 65);
+  hv_sim_continue(r.sim, 1);
+  until(&r, 65.01);
+  assert_true(r.seats[1].last_now_us < clock + 100000);
+  until(&r, 70);
+  assert_true(r.seats[1].seen.ticks > ticks); /* its timers go on where they were */
+  assert_in_range(r.seats[1].last_now_us, clock + 4500000, clock + 5500000);
+  stop_all(&r);
+  finish(&r);
+}
+
 static void a_stopped_node_may_be_killed(void **state) {
   (void)state;
   for (int i = 0; i < 40; i++) {
@@ -383,6 +401,7 @@ int main(void) {
       cmocka_unit_test(an_unplugged_node_is_only_missed),
       cmocka_unit_test(a_restarted_node_is_the_same_peer_with_a_fresh_core),
       cmocka_unit_test(resumed_node_continues_with_its_state),
+      cmocka_unit_test(sleeping_node_has_a_clock_that_stands_still),
       cmocka_unit_test(a_stopped_node_may_be_killed),
       cmocka_unit_test(wrong_clocks_change_nothing_between_peers),
       cmocka_unit_test(absurd_clocks_are_refused),

@@ -31,6 +31,8 @@ static const swarm_room rooms[] = {
      4, 1, 0, 24, swarm_run_upset_play},
     {"home", "peers on slow lines, on which states and averages are bytes: who comes, is cut off, or is slow", 12, 1, 0, 24,
      swarm_home_play},
+    {"liars-home", "the same beside one that claims to come, loads for minutes, crashes each second, or offers another state", 6, 1,
+     0, 24, swarm_home_liars_play},
     {"local-run", "the same as run, where each batch is a step and only the state is averaged", 4, 1, 0, 8, swarm_run_local_play},
     {"anchor-run", "the same as local-run with an outer optimizer, which steps an anchor that all share", 4, 1, 0, 24,
      swarm_run_anchor_play},

@@ -20,6 +20,8 @@ enum {
   HOME_QUEUE = 5,          /* lines queue for a fifth of a second */
   HOME_WINDOW = 16384,     /* bytes, at least */
   HOME_BACK_US = 30000000,
+  HOME_CRASH_US = 1000000,
+  HOME_TRICKLE = 3000, /* bytes per second: hardly what peers say beside */
   HOME_JOINERS_MAX = 4
 };
 
@@ -37,6 +39,7 @@ typedef struct home {
   const home_scene *scene;
   seen seats[NODES_MAX];
   size_t first_trainer, n_first; /* of the seats: those that began; n_first: with hubs */
+  size_t n_honest;               /* with newcomers */
   uint64_t line_back_us;
   size_t apart; /* the one that is cut off or stands still; SIZE_MAX */
   size_t cut_a, cut_b;
@@ -139,7 +142,7 @@ static uint64_t meets_within_us(void) {
 static void judges_newcomers(room *r) {
   uint64_t most = meets_within_us(), longest = 0;
   size_t late = 0, n = 0;
-  for (size_t i = homes.n_first; i < r->n; i++, n++) {
+  for (size_t i = homes.n_first; i < homes.n_honest; i++, n++) {
     const seen *s = &homes.seats[i];
     uint64_t took = (s->met_us ? s->met_us : world(r)) - s->came_us;
     longest = took > longest ? took : longest;
@@ -293,14 +296,45 @@ static void newcomers_come(room *r, const home_scene *s) {
   }
 }
 
+static void seats_liar(void *arg, hv_env *env) {
+  swarm_liar_take(arg, env);
+}
+
+static void liar_comes(room *r, const home_scene *s) {
+  pretender_program p = r->program;
+  if (s->liar == HOME_NO_LIAR)
+    return;
+  p.lies = s->liar == HOME_VOTES ? PRETENDER_LIES_BYTES : PRETENDER_LIES_NOTHING;
+  if (s->liar == HOME_LOADS)
+    p.down_rate = HOME_TRICKLE;
+  r->seat_of_liar = (swarm_liar){.sim = r->run->sim, .ahead = 1, .tells = s->liar == HOME_COMES ? SWARM_LIES_PLACE : 0};
+  r->seat_of_liar.rng = (check_rng){r->run->seed};
+  p.seated = seats_liar;
+  p.seated_arg = &r->seats[r->n].liar;
+  hv_sim_say(r->run->sim, "n%zu is a liar of kind %d", r->n, (int)s->liar);
+  swarm_run_adds(r, &p);
+}
+
+/* For so long; with a liar that crashes, which is the last one, it does each second. */
+static void goes_on_for(room *r, const home_scene *s, uint64_t us) {
+  for (uint64_t end = world(r) + us; s->liar == HOME_CRASHES && world(r) + HOME_CRASH_US < end && !r->run->failure[0];) {
+    runs_for(r, HOME_CRASH_US);
+    hv_sim_kill(r->run->sim, r->n - 1);
+    us -= HOME_CRASH_US;
+    swarm_run_again(r, r->n - 1);
+  }
+  runs_for(r, us);
+}
+
 static void one_is_away(room *r, const home_scene *s) {
   homes.apart = homes.first_trainer;
   hv_sim_say(r->run->sim, "n%zu is %s for %.0f s", homes.apart, s->apart_us ? "cut off" : "stopped",
              (double)(s->apart_us + s->stands_us) * 1e-6);
   if (s->apart_us)
-    hv_sim_group(r->run->sim, homes.apart, 1);
+    for (size_t i = 0; i <= s->parted; i++)
+      hv_sim_group(r->run->sim, homes.apart + i, 1);
   else
-    hv_sim_pause(r->run->sim, homes.apart);
+    (s->sleeps ? hv_sim_sleep : hv_sim_pause)(r->run->sim, homes.apart);
   runs_for(r, s->apart_us + s->stands_us);
   if (s->apart_us)
     hv_sim_heal(r->run->sim);
@@ -362,9 +396,11 @@ void swarm_home_plays(swarm_run *run, const home_scene *s) {
   if (s->cut)
     cuts(&r, 1);
   newcomers_come(&r, s);
+  homes.n_honest = r.n;
+  liar_comes(&r, s);
   if (s->apart_us || s->stands_us)
     one_is_away(&r, s);
-  runs_for(&r, s->for_us ? s->for_us : 2 * meets_within_us() + 6 * s->epoch_us);
+  goes_on_for(&r, s, s->for_us ? s->for_us : 2 * meets_within_us() + 6 * s->epoch_us);
   says_peers(&r);
   judges_newcomers(&r);
   judges_first(&r);
@@ -444,6 +480,21 @@ static home_scene draws_fitting(swarm_run *run) {
   if ((double)s.load_us <= HOME_FITS * (double)s.epoch_us)
     s.goals |= HOME_LOSES_NOTHING;
   return s;
+}
+
+/* One of each kind, by the seed: it costs nobody an epoch. */
+static home_scene draws_liar(swarm_run *run) {
+  home_scene s = draws_swarm(run, HOME_FITS);
+  s.trainers += 2 * (s.trainers < 3);
+  s.liar = (home_liar)(1 + home_below(run, HOME_LIARS - 1));
+  s.warm_us = s.for_us = 40 * s.epoch_us;
+  s.goals = HOME_LOSES_NOTHING | HOME_NEVER_ALONE | HOME_TOGETHER | HOME_KEEPS_PACE;
+  return s;
+}
+
+void swarm_home_liars_play(swarm_run *run) {
+  home_scene s = draws_liar(run);
+  swarm_home_plays(run, &s);
 }
 
 void swarm_home_play(swarm_run *run) {

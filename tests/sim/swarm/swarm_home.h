@@ -17,6 +17,16 @@ typedef enum home_goal {
   HOME_KEEPS_OWN = 256    /* that peer loses no sample */
 } home_goal;
 
+/* A stranger that means harm, beside newcomers. */
+typedef enum home_liar {
+  HOME_NO_LIAR,
+  HOME_COMES,   /* in matchmaking it says for ever that it comes, or that it is further */
+  HOME_LOADS,   /* its line carries hardly what peers say, and it loads the state for minutes */
+  HOME_CRASHES, /* its process ends each second, and begins anew */
+  HOME_VOTES,   /* it offers another state, as one who began the run */
+  HOME_LIARS
+} home_liar;
+
 typedef struct home_scene {
   size_t trainers, clients, hubs; /* clients: of the trainers */
   uint64_t epoch_us;              /* that the trainers make together */
@@ -31,10 +41,13 @@ typedef struct home_scene {
   uint64_t log_memory;                    /* of each; 0: the bytes of the model */
   uint64_t copy_us;                       /* a copy of the state takes so long */
   size_t joiners, client_joiners;
-  uint64_t gap_us;          /* between two joiners */
+  uint64_t gap_us; /* between two joiners */
+  home_liar liar;
   double joiner_speed;      /* in speeds of the others; 0: 1 */
   uint64_t apart_us;        /* the first trainer is cut off for so long; 0: it is not */
+  size_t parted;            /* so many others are cut off with it, and train on together */
   uint64_t stands_us;       /* the same: it stands still */
+  int sleeps;               /* meanwhile its clock stands still, too */
   int cut;                  /* the first and the last trainer do not reach each other, in the second part */
   uint64_t warm_us, for_us; /* before newcomers come or lines are cut; and from then on. 0: so long as the goals need */
   unsigned goals;           /* of home_goal; the others are figures */

@@ -67,9 +67,11 @@ static void sits(room *r, size_t i, const pretender_program *program) {
   member *s = &r->seats[i];
   int pending = s->pending;
   hv_command turn = s->turn;
+  swarm_liar liar = s->liar; /* its node's env has it also after it has begun anew */
   *s = (member){.r = r,
                 .pending = pending,
                 .turn = turn,
+                .liar = liar,
                 .told_us = world(r),
                 .since_us = world(r),
                 .true_us = world(r),
