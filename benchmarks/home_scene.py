@@ -72,7 +72,8 @@ def options_of(mode, parameters, hivemind, torch):
         return dict(optimizer=inner, local_steps=True, grad_compression=hivemind.Linear4BitQuantization())
     hidden = "delay_grad_averaging", "delay_optimizer_step", "delay_state_averaging", "offload_optimizer"
     optimizer = dict(optimizer=partial(torch.optim.AdamW, lr=1e-5), params=parameters)
-    return dict(**dict.fromkeys(hidden, True), **optimizer, average_state_every=50, grad_compression=hivemind.Linear8BitQuantization())
+    rounds = dict(average_state_every=50, grad_compression=hivemind.Linear8BitQuantization())
+    return dict(**dict.fromkeys(hidden, True), **optimizer, **rounds)
 
 
 def trainer(folder, scene, number, is_client, initial):

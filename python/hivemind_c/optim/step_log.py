@@ -100,17 +100,11 @@ class StepLog:
 
     # ---- to repeat ----
 
-    def orders(self, machine: _hivemind_c.Epoch, hear: Hear) -> Dict[str, Callable[[Order, int], None]]:
-        """The functions that carry out the machine's orders for the log, by its names.
-
-        Args:
-            machine: The machine.
-            hear: Takes a lane and the machine's answer to an event.
-        """
+    def orders(self) -> Dict[str, Callable[[Order, int], None]]:
+        """The functions that carry out the machine's orders for the log, by its names."""
         return {
             "WANT": self._want,
             "REFUSE": self._refuse,
-            "LISTEN": lambda order, lane: self._listen(machine, lane, hear),
         }
 
     def _want(self, order: Order, lane: int) -> None:
@@ -125,8 +119,14 @@ class StepLog:
         if self.core is not None:
             self.core.refuse(order.epoch)
 
-    def _listen(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
-        """The training thread waits for an average: tells the machine if it is there, or lost."""
+    def listen(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
+        """The training thread is here for an average: tells the machine if it is there, or lost.
+
+        Args:
+            machine: The machine.
+            lane: The lane of the thread.
+            hear: Takes the lane and the machine's answer.
+        """
         if self.core is None or self._wanted is None:
             return
         if (now := self._ledger.clock.now()) - self._shown >= SHOW_S:
