@@ -15,7 +15,7 @@ enum { DISCARDED = 1, CUT = 2 };      /* the number of an order of lost samples 
 
 /* Of samples that an event has lost: a kind of the binding's own, behind those of the machine. */
 #define ORDER_LOST HV_EPOCH_ORDER_KINDS
-/* The same, for a training thread that waits for an entry of the log: to look whether it has come. */
+/* The same, for a training thread that waits for an entry of the log, or for a load beside it: to look whether it has come. */
 #define ORDER_POLL (HV_EPOCH_ORDER_KINDS + 1)
 /* The same: lane LATE has orders, and needs its thread. */
 #define ORDER_LATE (HV_EPOCH_ORDER_KINDS + 2)
@@ -573,7 +573,7 @@ static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
 
 static int looks_out(const hv_epoch *machine) {
   return machine->state == HV_EPOCH_LOOKING || machine->state == HV_EPOCH_COMING || machine->state == HV_EPOCH_ENDING ||
-         machine->state == HV_EPOCH_REPEATING;
+         machine->state == HV_EPOCH_LOADING || machine->state == HV_EPOCH_REPEATING;
 }
 
 /* Of a wait until this moment: no longer than a signal may wait. */
@@ -617,7 +617,7 @@ static PyObject *epoch_next(PyObject *object, PyObject *number) {
     }
     if (waits(self) < 0)
       return NULL;
-    if (!self->lanes[lane].n && self->machine.state == HV_EPOCH_REPEATING)
+    if (!self->lanes[lane].n && (self->machine.state == HV_EPOCH_LOADING || self->machine.state == HV_EPOCH_REPEATING))
       puts_in(self, lane, &(hv_epoch_order){.kind = (hv_epoch_order_kind)ORDER_POLL});
   }
   return answer(self, lane);
@@ -689,7 +689,17 @@ static PyObject *epoch_drops(PyObject *object, void *unused) {
 
 static PyObject *epoch_counts_batches(PyObject *object, void *unused) {
   (void)unused;
-  return PyBool_FromLong(look(object)->state == HV_EPOCH_GATHERING);
+  return PyBool_FromLong(look(object)->state == HV_EPOCH_GATHERING || hv_epoch_trains_aside(look(object)));
+}
+
+static PyObject *epoch_trains_aside(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(hv_epoch_trains_aside(look(object)));
+}
+
+static PyObject *epoch_waits_for_thread(PyObject *object, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(hv_epoch_waits_for_thread(look(object)));
 }
 
 static PyObject *epoch_is_alone(PyObject *object, void *unused) {
@@ -749,6 +759,8 @@ static const PyGetSetDef attributes[] = {
     {"epoch", epoch_told, NULL, "The epoch that others hear.", NULL},
     {"drops", epoch_drops, NULL, "True if the sums are to be dropped: the last one of the orders of lane NOW.", NULL},
     {"counts_batches", epoch_counts_batches, NULL, "True if the next batch counts.", NULL},
+    {"trains_aside", epoch_trains_aside, NULL, "True while batches count although nobody counts this peer.", NULL},
+    {"waits_for_thread", epoch_waits_for_thread, NULL, "True if pause() takes over what has come beside the batches.", NULL},
     {"waits_for_company", epoch_is_alone, NULL, "True while no epoch ends because this peer is alone.", NULL},
     {"is_unusable", epoch_is_wrong, NULL, "True if this peer must load the swarm's state.", NULL},
     {"has_met", epoch_has_met, NULL, "True once it has averaged gradients with others.", NULL},

@@ -138,6 +138,8 @@ class Epoch:
     epoch: int
     drops: bool
     counts_batches: bool
+    trains_aside: bool
+    waits_for_thread: bool
     waits_for_company: bool
     is_unusable: bool
     has_met: bool

@@ -528,7 +528,7 @@ static void hands(pretender *p, hv_epoch_lane lane) {
 
 static void adds_batch(pretender *p) {
   uint64_t n = p->program.batch_samples;
-  if (pretender_look(p)->state != HV_EPOCH_RESTING) {
+  if (pretender_look(p)->state != HV_EPOCH_RESTING || p->program.options.outer) {
     for (size_t v = 0; v < PRETENDER_VALUES; v++) {
       p->gradients[v] = p->program.options.use_local_updates ? value_of(p->index, p->batches, v) : p->gradients[v];
       p->sums[v] += (float)n * value_of(p->index, p->batches, v);
@@ -569,7 +569,9 @@ static void trains(pretender *p) {
   if (p->is_computing ? now_of(p) >= p->batch_due_us : p->finds && is_free) {
     if (gives_batch(p))
       begins_batch(p);
-  } else if (!p->is_computing && is_free && !pretender_is_upset(p))
+  } else if (!p->is_computing && is_free && hv_epoch_waits_for_thread(pretender_look(p)))
+    hv_epoch_driver_pause(p->driver);
+  else if (!p->is_computing && is_free && !pretender_is_upset(p))
     begins_batch(p);
 }
 

@@ -38,9 +38,14 @@ void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t
   if (hv_hold_has(hold, chunk))
     return;
   hold->held[chunk / 8] |= (uint8_t)(1u << chunk % 8);
+  hold->n_held++;
   hold->from[chunk] = *from;
   hold->made[chunk] = made;
-  hold->n_held++;
+}
+
+void hv_hold_note(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t made) {
+  hold->from[chunk] = *from;
+  hold->made[chunk] = made;
 }
 
 /* ---- views ---- */

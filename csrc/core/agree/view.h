@@ -48,7 +48,7 @@ int hv_members_equal(const hv_members *a, const hv_members *b);
 /* What this member has. */
 typedef struct hv_hold {
   uint8_t *held;    /* a bit for each chunk: its average is in place */
-  hv_members *from; /* for each chunk that is held: whose values are in it, */
+  hv_members *from; /* for each chunk that is held, or noted: whose values are in it, */
   uint32_t *made;   /* and in which view it was averaged: twice from the same values is not twice the same bits */
   uint16_t *denied; /* for each chunk: who has said that nobody's values count, though this member gave its own, and one; or 0 */
   uint32_t n_chunks, n_held;
@@ -59,6 +59,8 @@ static inline int hv_hold_has(const hv_hold *hold, uint32_t chunk) {
   return hold->held[chunk / 8] >> chunk % 8 & 1;
 }
 void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t made);
+/* The same of an average that this member has made for others, and has no place for: it knows what the others hold. */
+void hv_hold_note(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t made);
 static inline size_t hv_hold_bytes(uint32_t n_chunks) {
   return ((size_t)n_chunks + 7) / 8;
 }

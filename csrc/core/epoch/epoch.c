@@ -7,9 +7,9 @@ static const unsigned allowed[HV_EPOCH_STATES] = {
     [HV_EPOCH_LOOKING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
     [HV_EPOCH_GATHERING] = TO(ENDING) | TO(COMING) | TO(LEAVING),
     [HV_EPOCH_ENDING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
-    [HV_EPOCH_COMING] = TO(LOADING) | TO(REPEATING) | TO(LEAVING),
+    [HV_EPOCH_COMING] = TO(LOADING) | TO(REPEATING) | TO(RESTING) | TO(LEAVING),
     [HV_EPOCH_LOADING] = TO(LOOKING) | TO(GATHERING) | TO(REPEATING) | TO(RESTING) | TO(LEAVING),
-    [HV_EPOCH_REPEATING] = TO(GATHERING) | TO(COMING) | TO(LEAVING),
+    [HV_EPOCH_REPEATING] = TO(GATHERING) | TO(COMING) | TO(RESTING) | TO(LEAVING),
     [HV_EPOCH_RESTING] = TO(COMING) | TO(GATHERING) | TO(LEAVING),
     [HV_EPOCH_LEAVING] = TO(OVER),
 };
@@ -355,6 +355,10 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
     epoch_looks(self, e);
     return;
   }
+  if (hv_epoch_trains_aside(self)) {
+    epoch_steps_aside(self, e, e->samples);
+    return;
+  }
   if (self->state == HV_EPOCH_RESTING) {
     hv_epoch_ledger_behind(self->ledger, e->samples);
     epoch_rests(self, e);
@@ -416,6 +420,10 @@ static void has_acted(hv_epoch *self, const epoch_event *e) {
     epoch_come_acted(self, action, e);
     return;
   }
+  if (lane == HV_EPOCH_NOW && action == HV_EPOCH_LOCAL_STEP && epoch_is_aside(self)) {
+    epoch_aside_goes_on(self, e);
+    return;
+  }
   if (self->state == HV_EPOCH_REPEATING && lane == HV_EPOCH_NOW) {
     epoch_repeat_acted(self, action, e);
     return;
@@ -468,7 +476,7 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
     epoch_waits_for_batch(self);
   } else if (action == HV_EPOCH_SNAPSHOT || action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT || self->late == HV_EPOCH_LATE_VOID)
     has_acted(self, &none);
-  else if (self->state == HV_EPOCH_REPEATING && lane == HV_EPOCH_NOW) {
+  else if (self->state == HV_EPOCH_REPEATING && lane == HV_EPOCH_NOW && action != HV_EPOCH_LOCAL_STEP) {
     self->end.acting[lane] = 0;
     self->replica = HV_EPOCH_NONE; /* the step may be there in part */
     epoch_repeats_no_more(self, e);
@@ -493,15 +501,28 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   self->leads_nowhere = 0;
   self->offers.settled_us = e->now_us;
   epoch_wake(self, 0);
+  if (!epoch_comes_back(self))
+    return;
+  epoch_wants_no_entries(self); /* what comes is for the state before: the next batch looks again */
+  if (self->state != HV_EPOCH_RESTING)
+    epoch_moves(self, HV_EPOCH_RESTING);
 }
 
 /* Rule 21, for the swarm's state. */
 static void is_asked(hv_epoch *self, const epoch_event *e) {
-  if (self->state != HV_EPOCH_LOOKING && self->state != HV_EPOCH_GATHERING && self->state != HV_EPOCH_RESTING)
+  int aside = hv_epoch_trains_aside(self);
+  if (!aside && self->state != HV_EPOCH_LOOKING && self->state != HV_EPOCH_GATHERING && self->state != HV_EPOCH_RESTING)
     return;
   self->wanted = e->epoch > self->wanted ? e->epoch : self->wanted;
   self->is_asked = 1;
-  epoch_comes(self, e);
+  if (self->state == HV_EPOCH_COMING)
+    self->own.coming.repeats = 0;
+  else if (self->state == HV_EPOCH_LOADING)
+    epoch_aside_goes_on(self, e); /* with the state that has come */
+  else {
+    epoch_wants_no_entries(self);
+    epoch_comes(self, e);
+  }
 }
 
 static void has_overflown(hv_epoch *self, const epoch_event *e) {
@@ -546,6 +567,8 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     break;
   case HV_EPOCH_PAUSE:
     self->only_takes = self->state == HV_EPOCH_GATHERING && !self->end.acting[HV_EPOCH_NOW] && epoch_takes(self);
+    if (hv_epoch_trains_aside(self))
+      epoch_aside_goes_on(self, e);
     break;
   case HV_EPOCH_RESTORED:
     is_restored(self, e);
@@ -619,6 +642,8 @@ int hv_epoch_is_free(const hv_epoch *self) {
     return 0;
   if (self->state == HV_EPOCH_LOOKING)
     return !self->own.looking.is_here;
+  if (epoch_is_free_aside(self))
+    return 1;
   return self->state == HV_EPOCH_GATHERING || self->state == HV_EPOCH_RESTING || self->state == HV_EPOCH_OVER;
 }
 
@@ -631,7 +656,7 @@ uint64_t hv_epoch_due_us(const hv_epoch *self) {
   uint64_t due_us = epoch_end_due_us(self);
   if (self->state == HV_EPOCH_ENDING)
     due_us = epoch_sooner(self, due_us, epoch_offers_due_us(self));
-  return epoch_sooner(self, due_us, epoch_come_due_us(self));
+  return epoch_sooner(self, epoch_sooner(self, due_us, epoch_come_due_us(self)), epoch_aside_due_us(self));
 }
 
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self) {

@@ -138,7 +138,7 @@ typedef enum hv_epoch_event_kind {
   HV_EPOCH_OVERFLOW, /* a batch of `samples` has overflowed, and `number` samples of the sums with it, which lie where it does */
   HV_EPOCH_DONE,     /* the hands have answered action `number`: `ok` */
   HV_EPOCH_BROKE,    /* the hands could not do action `number`, and the program is told so */
-  HV_EPOCH_PAUSE,    /* the training thread is here between two batches: it may take the late lane's outcome over */
+  HV_EPOCH_PAUSE,    /* the training thread is here between two batches: it may take over what came of the late lane, or beside */
   HV_EPOCH_RESTORED, /* the program has restored the state of `epoch` from a checkpoint */
   HV_EPOCH_ASKED,    /* the program asks for the swarm's state, of `epoch` or later */
   HV_EPOCH_ROUND,    /* round `which` is over: outcome, stamp, share, members */
@@ -290,6 +290,7 @@ typedef struct hv_epoch_loading {
   int has_mark;
   int gives_up; /* kept samples are not in that state */
   int is_first; /* as above */
+  int is_there; /* the state has come, and the training thread is to take it */
 } hv_epoch_loading;
 
 typedef struct hv_epoch_repeating {
@@ -303,6 +304,7 @@ typedef struct hv_epoch_repeating {
   int gives_up;      /* it is there before a group has formed to whose round it would listen */
   uint64_t stamps[HV_EPOCH_STAMPS];
   size_t n_stamps;
+  int is_there; /* as above: the average with these stamps */
 } hv_epoch_repeating;
 
 typedef union hv_epoch_own {
@@ -365,6 +367,7 @@ typedef struct hv_epoch {
   uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
   uint64_t loaded_us;           /* when the latest one was over */
+  uint64_t aside_us;            /* when it went aside */
   uint64_t alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t again_us; /* a round of differences failed: the epoch does not end before this time */
   unsigned failures, doubts, loads;
@@ -399,6 +402,10 @@ int hv_epoch_awaits_round(const hv_epoch *self, hv_epoch_which which);
 int hv_epoch_has_word(const hv_epoch *self, hv_epoch_which which);
 /* 1: the training thread may go on to its next batch; 0: it waits for actions. */
 int hv_epoch_is_free(const hv_epoch *self);
+/* 1: batches count, and go on after a moment, while this peer is aside: with local steps, unless the program waits for a state. */
+int hv_epoch_trains_aside(const hv_epoch *self);
+/* 1: a state, or an average, has come beside the batches, and is taken when the training thread is here: HV_EPOCH_PAUSE. */
+int hv_epoch_waits_for_thread(const hv_epoch *self);
 const char *hv_epoch_state_name(hv_epoch_state state);
 const char *hv_epoch_wait_name(hv_epoch_wait wait);
 const char *hv_epoch_work_name(unsigned action); /* of an hv_epoch_action, or hv_epoch_work */

@@ -141,14 +141,16 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
 
 /* Rule 11: in this order, within one event. */
 void epoch_comes(hv_epoch *self, const epoch_event *e) {
-  int is_first = self->state == HV_EPOCH_LOOKING && !self->own.looking.is_here, stays = epoch_keeps_progress(self);
-  int has_sums = !stays && (self->state != HV_EPOCH_RESTING || self->ledger->sums);
+  int is_first = self->state == HV_EPOCH_LOOKING && !self->own.looking.is_here, drops = !self->traits.carries;
+  int has_sums = drops && (self->state != HV_EPOCH_RESTING || self->ledger->sums);
   epoch_offers_withdraw(self);
   epoch_cancel(self);
   epoch_voids(self);
   epoch_order(self, HV_EPOCH_ASIDE);
+  if (!epoch_comes_back(self))
+    self->aside_us = e->now_us;
   epoch_tell(self, HV_EPOCH_SAYS_ASIDE);
-  if (!stays)
+  if (drops) /* else once another state is there */
     hv_epoch_ledger_replaced(self->ledger);
   epoch_moves(self, HV_EPOCH_COMING);
   self->own.coming.is_first = is_first;
@@ -292,12 +294,15 @@ void epoch_has_loaded(hv_epoch *self, const epoch_event *e) {
   self->own.loading.mark = e->mark;
   self->own.loading.has_mark = e->has_mark;
   self->own.loading.gives_up = gives_up;
-  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_ADOPT, e->epoch);
+  self->own.loading.is_there = 1;
+  epoch_has_come(self, e);
 }
 
 void epoch_come_acted(hv_epoch *self, unsigned action, const epoch_event *e) {
   if (action == HV_EPOCH_ADOPT && self->state == HV_EPOCH_LOADING)
     (e->ok > 0 ? has_state : has_failed)(self, e);
+  else
+    epoch_aside_goes_on(self, e);
 }
 
 /* The training thread is here with a batch, which is lost. */
@@ -331,9 +336,13 @@ static void begins(hv_epoch *self, const epoch_event *e) {
 }
 
 static void comes_first(hv_epoch *self, const epoch_event *e, uint64_t least) {
+  uint64_t samples = self->own.looking.samples;
   self->wanted = least;
-  hv_epoch_ledger_behind(self->ledger, self->own.looking.samples);
+  if (!self->traits.carries)
+    hv_epoch_ledger_behind(self->ledger, samples);
   epoch_comes(self, e);
+  if (self->traits.carries)
+    epoch_steps_aside(self, e, samples);
 }
 
 uint64_t epoch_come_due_us(const hv_epoch *self) {

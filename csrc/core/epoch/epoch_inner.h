@@ -1,8 +1,8 @@
 /* Private to core/epoch: what the files of the machine share.
  *
  * epoch.c: moves, events, batches. epoch_end.c: an epoch's end and its rounds. epoch_come.c: aside, and back. epoch_ahead.c: ahead
- * of the others. epoch_repeat.c: the others' steps made again. epoch_offer.c: the state for joiners. epoch_follower.h: a peer
- * without a replica, which has no end of its own.
+ * of the others. epoch_aside.c: batches meanwhile. epoch_repeat.c: the others' steps made again. epoch_offer.c: the state for
+ * joiners. epoch_follower.h: a peer without a replica, which has no end of its own.
  */
 #ifndef HV_CORE_EPOCH_INNER_H
 #define HV_CORE_EPOCH_INNER_H
@@ -90,6 +90,14 @@ void epoch_has_listened(hv_epoch *self, const epoch_event *e); /* that round is 
 void epoch_loads_begin(hv_epoch *self, const epoch_event *e);
 void epoch_loads_beside(hv_epoch *self, const epoch_event *e); /* the averages that follow the state that comes */
 void epoch_wants_no_entries(hv_epoch *self);
+
+/* epoch_aside.c */
+int epoch_comes_back(const hv_epoch *self);    /* aside, and neither at its first look nor at its end */
+int epoch_is_free_aside(const hv_epoch *self); /* it makes batches meanwhile, from now on */
+uint64_t epoch_aside_due_us(const hv_epoch *self);
+void epoch_steps_aside(hv_epoch *self, const epoch_event *e, uint64_t samples); /* with a batch */
+void epoch_aside_goes_on(hv_epoch *self, const epoch_event *e); /* the training thread is here, between two batches */
+void epoch_has_come(hv_epoch *self, const epoch_event *e);      /* a state, or an average: a thread that trains takes it later */
 
 /* epoch_ahead.c */
 /* True if this peer is so far ahead of the others that it must come back to them. */

@@ -190,6 +190,8 @@ void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
     return;
   }
   r->goal = goal > self->replica ? goal : self->replica + 1;
+  if (r->is_there)
+    return;
   if (goal > self->replica && goal > r->asked) {
     r->asked = goal;
     wants(self, self->replica, goal);
@@ -207,7 +209,8 @@ void epoch_repeats_on(hv_epoch *self, const epoch_event *e) {
 /* Rule 15. */
 void epoch_has_entry(hv_epoch *self, const epoch_event *e) {
   hv_epoch_repeating *r = &self->own.repeating;
-  if (self->state != HV_EPOCH_REPEATING || self->end.acting[HV_EPOCH_NOW] || e->epoch != self->replica)
+  int repeats = self->end.acting[HV_EPOCH_NOW] && self->end.action[HV_EPOCH_NOW] != HV_EPOCH_LOCAL_STEP;
+  if (self->state != HV_EPOCH_REPEATING || repeats || r->is_there || e->epoch != self->replica)
     return;
   if (!e->ok) {
     epoch_repeats_no_more(self, e);
@@ -220,7 +223,8 @@ void epoch_has_entry(hv_epoch *self, const epoch_event *e) {
   r->n_stamps = e->step.n_stamps;
   for (size_t i = 0; i < r->n_stamps; i++)
     r->stamps[i] = e->step.stamps[i];
-  epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_REPEAT, 0);
+  r->is_there = 1;
+  epoch_has_come(self, e);
 }
 
 /* The mark moves as that of the members of the round. */

@@ -221,6 +221,8 @@ static void publish(slot *s) {
   hv_reducer *r = s->reducer;
   if (r->round->out) /* it is in its place, whatever comes now */
     hv_hold_put(r->hold, index_of(r, s->item), &s->counted, s->made);
+  else
+    hv_hold_note(r->hold, index_of(r, s->item), &s->counted, s->made);
   s->average = hv_payload_borrow(r->env->mem, s->codes, s->codes_size, free_codes, s->codes);
   if (!s->average) {
     reducer_fail(r, HV_NOMEM);

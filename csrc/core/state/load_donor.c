@@ -170,7 +170,7 @@ static uint32_t ahead(const load_donor *d) {
 }
 
 /* Sets *out to the next chunk for this donor, or to HV_STATE_MANIFEST while there is no manifest. False: nothing to request; one
- * that has not sent the manifest yet is asked for nothing else. */
+ * that has not sent the manifest yet is not asked for the last chunks. */
 static int next_for(const load_donor *d, uint32_t *out) {
   hv_loader *l = d->loader;
   if (!l->has_manifest) {
@@ -178,7 +178,7 @@ static int next_for(const load_donor *d, uint32_t *out) {
     return !l->checking && d->n_asked == 0;
   }
   int owes_manifest = d->n_asked && d->asked[0] == HV_STATE_MANIFEST;
-  if (l->n_todo == 0 || owes_manifest || d->n_asked >= ahead(d))
+  if (l->n_todo == 0 || (owes_manifest && l->n_todo <= FIRST_AHEAD) || d->n_asked >= ahead(d))
     return 0;
   while (l->states[l->low] != CHUNK_TODO)
     l->low++;

@@ -83,7 +83,8 @@ class Driver:
             "GIVE": self._give,
             "WITHDRAW": self._withdraw,
             **self._loads.orders,
-            **log.orders(self.machine, self._lanes.hear),
+            **log.orders(),
+            "POLL": lambda order, lane: self._poll(),
             "DISBELIEVE": self._disbelieve,
             "ACT": self._act,
             "TELL": self.notices.tell,
@@ -102,6 +103,9 @@ class Driver:
         """
         self._come_by()
         self._drive(self.machine.batch(samples))
+        while self._optimizer.schedule.outer and self.machine.waits_for_thread:
+            self._drive(self.machine.pause())
+            self._poll()  # the next average may be there
 
     def behind(self, samples: int) -> None:
         """A batch counts for nothing, because a state was loaded since; the others may be about to average.
@@ -116,6 +120,14 @@ class Driver:
         self._hear_hubs()
         if self._offering is not None and self._offering[1].done():
             self._has_offered(*self._offering)
+        if self._optimizer.schedule.outer:
+            self._poll()
+
+    def _poll(self) -> None:
+        """Tells the machine what has come beside the training, or beside the training thread's wait."""
+        self._loads.listen()
+        if self.machine.state == "REPEATING":
+            self.hands.log.poll(self.machine, NOW, self._lanes.hear)
 
     def summed(self, samples: int, behind: int = 0) -> None:
         """Samples of other processes of this peer, or of a checkpoint, are in the sums. Called between two batches.
@@ -185,6 +197,7 @@ class Driver:
             epoch: The swarm epoch.
         """
         if not self.is_adopting:
+            self._loads.end()
             self._drive(self.machine.restored(epoch))
 
     # ---- lanes ----
@@ -440,6 +453,7 @@ class Driver:
         """
         self.hands.settle_local_step(True)
         self.background.end(timeout)
+        self._loads.end()
         self._lanes.hear(NOW, self.machine.leave())
         while (order := self._lanes.next(NOW)) is not None:
             if order.kind in ("CANCEL", "WITHDRAW"):

@@ -104,17 +104,11 @@ class StepLog:
 
     # ---- to repeat ----
 
-    def orders(self, machine: _hivemind_c.Epoch, hear: Hear) -> Dict[str, Callable[[Order, int], None]]:
-        """The functions that carry out the machine's orders for the log, by its names.
-
-        Args:
-            machine: The machine.
-            hear: Takes a lane and the machine's answer to an event.
-        """
+    def orders(self) -> Dict[str, Callable[[Order, int], None]]:
+        """The functions that carry out the machine's orders for the log, by its names."""
         return {
             "WANT": self._want,
             "REFUSE": self._refuse,
-            "POLL": lambda order, lane: self._poll(machine, lane, hear),
         }
 
     def _want(self, order: Order, lane: int) -> None:
@@ -158,8 +152,14 @@ class StepLog:
                 logger.debug("swarm epoch %d: its average is not there: %s", listening.epoch, error)
         hear(lane, machine.round(lane, GRADIENTS, status, parts)[2])
 
-    def _poll(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
-        """The training thread waits for an average: tells the machine if it is there, or lost."""
+    def poll(self, machine: _hivemind_c.Epoch, lane: int, hear: Hear) -> None:
+        """The training thread is here for an average: tells the machine if it is there, or lost.
+
+        Args:
+            machine: The machine.
+            lane: The lane of the thread.
+            hear: Takes the lane and the machine's answer.
+        """
         if self.core is None:
             return
         self._hear_round(machine, lane, hear)

@@ -4,7 +4,6 @@ import copy
 import functools
 import itertools
 import math
-import threading
 import time
 
 import _hivemind_c
@@ -24,7 +23,6 @@ from optim_support import (
     batch,
     finds_no_group,
     flat,
-    loads_slowly,
     loss_of,
     meet,
     network,
@@ -581,79 +579,6 @@ def test_memory_of_local_steps_is_said(swarm, caplog):
 def test_local_steps_refuse_another_outer_optimizer(swarm):
     with pytest.raises(ValueError, match="local_steps cannot be combined with outer_optimizer"):
         swarm(1, local_steps=True)
-
-
-# ---- outer steps that others have made ----
-
-PAUSE = 0.7  #: seconds of a batch; epochs of less than 1 s have no log
-#: five averages are fewer bytes than a state
-LATE = dict(log_memory=1 << 20, matchmaking_time=3.0, grad_compression=hivemind.Linear8BitQuantization())
-
-
-def trains_until(peers, condition):
-    """Peers train, each in its thread, until the condition is true after a batch of the first one."""
-    over = threading.Event()
-
-    def trains(peer):
-        while not over.is_set():
-            peer.batch()
-            if peer is peers[0] and condition():
-                over.set()
-            time.sleep(PAUSE)
-
-    together(*(functools.partial(trains, peer) for peer in peers))
-
-
-def averages_of_buffers(peer):
-    """Returns a dict that gets them, by the epoch whose step took them over."""
-    buffers, hands, averages = peer.optimizer.state_averager.buffers, peer.optimizer.driver.hands, {}
-    apply = buffers.apply
-
-    def applied():
-        apply()
-        averages[hands.end.epoch] = torch.cat([average.flatten() for average in buffers.offer()[1]])
-
-    buffers.apply = applied
-    return averages
-
-
-def test_peer_three_rounds_late_repeats_them_and_loses_nothing(normed_swarm):
-    """It makes no batch for three swarm epochs, after one that no average has."""
-    peers = normed_swarm(3, width=32, **LATE)
-    meet(peers)
-    together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in peers))
-    *others, late = peers
-    here, there = averages_of_buffers(late), averages_of_buffers(others[0])
-    late.batch()
-    goal = late.optimizer.local_epoch + 3
-    trains_until(others, lambda: others[0].optimizer.local_epoch >= goal)
-    machine, hands = late.optimizer.driver.machine, late.optimizer.driver.hands
-    trains_until(peers, lambda: max(others[0].after) > goal and max(late.after, default=0) > goal)
-    assert hands.repeated >= 3 and hands.adopted == 0 and machine.moves_wrong == 0
-    places = late.optimizer.ledger.samples.figures()
-    assert places["lost"] == 0, places
-    common = set(late.after) & set(others[0].after)
-    assert max(common) >= goal
-    for epoch in common:
-        assert torch.equal(late.after[epoch], others[0].after[epoch]), epoch
-    for epoch in range(goal - 3, goal):
-        assert torch.equal(here[epoch], there[epoch]), epoch
-    assert torch.isfinite(flat(late.model)).all()
-
-
-def test_joiner_repeats_the_outer_steps_since_its_load(swarm):
-    """Epochs pass while the state comes."""
-    two = swarm(2, **LATE)
-    meet(two)
-    together(*(lambda peer=peer: peer.train(2, PAUSE) for peer in two))
-    (joiner,) = swarm(1, first=2, seed=5, run_id=two[0].optimizer.run_id, **{**LATE, "target_batch_size": 4 * SIZE})
-    state = joiner.optimizer.state_averager
-    loads_slowly(state, 6 * PAUSE)
-    machine, hands = joiner.optimizer.driver.machine, joiner.optimizer.driver.hands
-    trains_until([joiner, *two], lambda: hands.repeated >= 1 and machine.has_met)
-    common = set(joiner.after) & set(two[0].after)
-    assert common
-    assert torch.equal(joiner.after[max(common)], two[0].after[max(common)])
 
 
 # ---- bad values, other optimizers, and what is refused ----

@@ -104,6 +104,13 @@ static void false_logs_delay_no_peer_that_was_away(void **unused) {
   plays_well_under(SWARM_LIARS, swarm_run_play, 39, 6, 1);
 }
 
+/* The hub alone made the averages, and kept them under another stamp than their members had: a step that was repeated by its log
+ * had a mark that nobody had. */
+static void step_by_the_log_of_a_hub_has_the_mark_of_its_members(void **unused) {
+  (void)unused;
+  plays_well_under(NO_FAULTS, swarm_run_anchor_play, 7, 6, 1);
+}
+
 static void under_all_faults_nobody_is_lost_for_good(void **unused) {
   (void)unused;
   plays_well(swarm_run_play, 1, 6, 4);
@@ -123,6 +130,7 @@ int main(void) {
       cmocka_unit_test(liars_move_nobody_for_good),
       cmocka_unit_test(liar_that_claims_the_next_epoch_is_doubted),
       cmocka_unit_test(false_logs_delay_no_peer_that_was_away),
+      cmocka_unit_test(step_by_the_log_of_a_hub_has_the_mark_of_its_members),
       cmocka_unit_test(under_all_faults_nobody_is_lost_for_good),
       cmocka_unit_test(average_that_comes_during_a_local_step_is_taken),
       cmocka_unit_test(client_and_open_peer_do_not_part),

@@ -32,7 +32,7 @@ static const swarm_room rooms[] = {
     {"home", "peers on slow lines, on which states and averages are bytes: who comes, is cut off, or is slow", 12, 1, 0, 24,
      swarm_home_play},
     {"liars-home", "the same beside one that claims to come, loads for minutes, crashes each second, or offers another state", 6, 1,
-     0, 24, swarm_home_liars_play},
+     0, 0, swarm_home_liars_play},
     {"local-run", "the same as run, where each batch is a step and only the state is averaged", 4, 1, 0, 8, swarm_run_local_play},
     {"anchor-run", "the same as local-run with an outer optimizer, which steps an anchor that all share", 4, 1, 0, 24,
      swarm_run_anchor_play},

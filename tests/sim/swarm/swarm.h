@@ -116,11 +116,11 @@ typedef enum swarm_lies {
   SWARM_LIES_SAMPLES = 128, /* progress with as many samples as a message can hold */
   SWARM_LIES_SPEED = 256,   /* the same of its speed */
   SWARM_LIES_PLACE = 512,   /* in matchmaking: that it is in an epoch that is `ahead`, or comes to one */
-  SWARM_LIES_KEEPS = 1024,  /* it sends nothing of what others want to load: no state, and no average of its log */
-  SWARM_LIES_SPOILS = 2048  /* or sends bytes that are broken, or cut off */
+  SWARM_LIES_KEEPS = 1024,  /* it sends no manifest of what others want to load, so nothing of an average of its log */
+  SWARM_LIES_SPOILS = 2048  /* or sends one that is broken, or cut off */
 } swarm_lies;
 
-enum { SWARM_LIAR_RECORDS = 16, SWARM_LIAR_STREAMS = 256 };
+enum { SWARM_LIAR_RECORDS = 16 };
 
 typedef struct swarm_liar {
   unsigned tells; /* which lies; set by the caller, as the next four are */
@@ -136,8 +136,6 @@ typedef struct swarm_liar {
                     hv_stream **out);
   hv_status (*call)(hv_env *env, hv_call *call, const hv_msg *request);
   void (*reply)(hv_env *env, hv_request *request, const hv_msg *answer);
-  const hv_stream *opened[SWARM_LIAR_STREAMS]; /* by it, the latest ones */
-  uint64_t n_opened;
   uint8_t members[32];
   uint8_t words[HV_ZONE_MSG_BYTES_MAX], report[HV_REPORT_BYTES];
   hv_record records[SWARM_LIAR_RECORDS];

@@ -2,6 +2,7 @@
  * is in its run. */
 #include "core/dht/record.h"
 #include "core/progress/zone_msg.h"
+#include "core/state/state.h"
 #include "kern/codec.h"
 #include "sim/swarm/swarm.h"
 
@@ -92,12 +93,9 @@ static void lie_of_news(swarm_liar *liar, hv_msg *msg) {
   }
 }
 
-/* A joiner's stream. In rounds a chunk goes over a stream that its sender has opened, or tells whose values are in it. */
-static int is_of_state(const swarm_liar *liar, const hv_stream *stream, const hv_msg *msg) {
-  for (size_t i = 0; i < SWARM_LIAR_STREAMS; i++)
-    if (liar->opened[i] == stream)
-      return 0;
-  return msg->kind == HV_MSG_CHUNK && !msg->u.chunk.from.size;
+/* In a round no chunk has this number. */
+static int is_manifest(const hv_msg *msg) {
+  return msg->kind == HV_MSG_CHUNK && msg->u.chunk.index == HV_STATE_MANIFEST;
 }
 
 static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header, hv_payload *payload) {
@@ -105,7 +103,7 @@ static hv_status lying_send(hv_env *env, hv_stream *stream, const hv_msg *header
   hv_msg msg = *header;
   hv_payload *other = NULL;
   unsigned of_state = SWARM_LIES_KEEPS | SWARM_LIES_SPOILS;
-  if (liar->tells & of_state && is_of_state(liar, stream, &msg)) {
+  if (liar->tells & of_state && is_manifest(&msg)) {
     if (liar->tells & SWARM_LIES_KEEPS)
       return HV_OK;
     other = payload ? other_bytes(liar, payload) : NULL;
@@ -141,10 +139,7 @@ static hv_status lying_open(hv_env *env, const hv_target *to, const hv_msg *firs
     else
       msg.u.attend.view = view;
   }
-  hv_status status = liar->open(env, to, &msg, on, owner, out);
-  if (status == HV_OK)
-    liar->opened[liar->n_opened++ % SWARM_LIAR_STREAMS] = *out;
-  return status;
+  return liar->open(env, to, &msg, on, owner, out);
 }
 
 /* ---- where it is in its run ---- */

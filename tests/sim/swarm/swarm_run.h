@@ -74,6 +74,7 @@ typedef struct member {
   uint64_t offers_us;  /* since when it offers states */
   uint64_t taken;      /* hash of the latest state that it adopted */
   hv_mark mark;        /* that was judged last */
+  uint64_t repeated;   /* steps of others behind that */
   swarm_liar liar;     /* tells nothing: it is honest, if its program is */
 } member;
 

@@ -190,6 +190,8 @@ static void checks_bits(room *r, size_t i) {
   if (!pretender_rests(p) || !lineage->is_kept || hv_mark_equal(&s->mark, &lineage->mark))
     return;
   s->mark = lineage->mark;
+  int has_repeated = p->repeated > s->repeated;
+  s->repeated = p->repeated;
   for (size_t k = 0; k < REPLICAS && k < r->n_replicas; k++)
     if (hv_mark_equal(&r->replicas[k].mark, &lineage->mark)) {
       if (memcmp(r->replicas[k].values, pretender_replica(p), sizeof p->model) != 0)
@@ -197,6 +199,9 @@ static void checks_bits(room *r, size_t i) {
                    (unsigned long long)pretender_look(p)->told);
       return;
     }
+  if (has_repeated && !r->liars && pretender_look(p)->traits.carries) /* with other plans members may have no moment of rest */
+    swarm_fail(r->run, "n%zu in epoch %llu has made a step of others again, and has a mark that nobody had", i,
+               (unsigned long long)pretender_look(p)->told);
   replica *new = &r->replicas[r->n_replicas++ % REPLICAS];
   new->mark = lineage->mark;
   memcpy(new->values, pretender_replica(p), sizeof p->model);

@@ -134,16 +134,43 @@ static void peer_that_is_left_alone_steps_by_itself(void **unused) {
   assert_int_equal(s->ledger.kept, 2 * BATCH);
 }
 
-/* The others had the average after all. This peer's anchor is that of its own model, so what it had is lost and reported. */
+/* An average, or a state, that comes within this moment is waited for. */
+static void moment_passes(scene *s) {
+  assert_false(hv_epoch_is_free(&s->e));
+  s->now_us += HV_EPOCH_CHASE_US;
+  assert_int_equal(hv_epoch_due_us(&s->e), s->now_us);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_true(hv_epoch_is_free(&s->e));
+}
+
+static void thread_is_here(scene *s) {
+  assert_true(hv_epoch_is_free(&s->e) && hv_epoch_waits_for_thread(&s->e));
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_PAUSE});
+  assert_false(hv_epoch_waits_for_thread(&s->e));
+}
+
+static void state_comes(scene *s, uint64_t epoch) {
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = epoch, .mark = mark_of('y'), .has_mark = 1});
+}
+
+/* The others had the average after all. This peer's anchor is that of its own model, so what it did until theirs is there is lost
+ * and reported. */
 static void peer_comes_if_the_others_have_stepped(void **unused) {
   (void)unused;
   scene *s = averages_differences();
   round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_PARTED, NULL, 0);
   s->f = (hv_progress_figures){.epoch = 1, .n_peers = 2, .ready = 1, .standing = HV_PROGRESS_LATE};
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
-  assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_DROP);
-  assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_REPLACED], 3 * BATCH);
+  steps_locally(s);
+  assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+  assert_int_equal(s->ledger.sums, 3 * BATCH);
+  moment_passes(s);
+  state_comes(s, 1);
+  steps_locally(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_REPLACED], 4 * BATCH);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->ledger.sums, 0);
 }
 
 /* In epoch 1, whose anchor is that of both, with one batch. The log has entries of a sixth of the state. */
@@ -197,7 +224,9 @@ static void late_peer_repeats_the_outer_step_and_loses_nothing(void **unused) {
   hv_lineage theirs = s->lineage;
   hv_lineage_stepped(&theirs, &s->env.env, (const uint64_t[]){5}, 1, NULL, 0, TARGET);
   assert_int_equal(s->e.state, HV_EPOCH_REPEATING); /* and nothing is dropped before */
+  moment_passes(s);
   entry_comes(s);
+  thread_is_here(s);
   makes_the_step(s);
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
   assert_int_equal(s->e.told, 2);
@@ -232,7 +261,9 @@ static void progress_stays_beside_a_loaded_anchor(void **unused) {
   on(s, (hv_epoch_event){.kind = HV_EPOCH_ENTRY, .epoch = 1});
   steps_locally(s);
   assert_int_equal(s->e.state, HV_EPOCH_LOADING);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED, .ok = 1, .epoch = 2, .mark = mark_of('y'), .has_mark = 1});
+  moment_passes(s);
+  state_comes(s, 2);
+  thread_is_here(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
   assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
   assert_int_equal(s->e.told, 2);
@@ -250,11 +281,93 @@ static void progress_since_another_anchor_is_lost(void **unused) {
       on(s, (hv_epoch_event){.kind = HV_EPOCH_ASKED, .epoch = 1});
     else
       steps_locally(s);
-    acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
     assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+    assert_int_equal(s->ledger.lost, 0);
+    if (!asks)
+      moment_passes(s);
+    state_comes(s, 2); /* the program waits for one that it asks for */
+    if (!asks)
+      thread_is_here(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
     assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_REPLACED], s->ledger.lost);
     assert_int_equal(s->ledger.sums, 0);
     assert_true(s->ledger.lost >= BATCH);
+  }
+}
+
+/* The state takes three batches to come, and the average since then two more. Nobody waits for any. */
+static void batches_go_on_beside_a_load_and_its_averages(void **unused) {
+  (void)unused;
+  scene *s = late_by_one();
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ENTRY, .epoch = 1}); /* it is lost, so the next batch finds that it must load */
+  for (int i = 0; i < 3; i++) {
+    steps_locally(s);
+    assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+    if (i == 0)
+      moment_passes(s);
+    s->now_us += SECOND;
+    assert_true(hv_epoch_is_free(&s->e));
+  }
+  s->f.epoch = 3;
+  batch(s); /* the state comes while the hands step, and is not taken over before that is done */
+  state_comes(s, 2);
+  assert_int_equal(s->e.end.action[HV_EPOCH_NOW], HV_EPOCH_LOCAL_STEP);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  steps_locally(s);
+  entry_comes(s);
+  entry_comes(s); /* told twice */
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  hv_progress_own report;
+  hv_epoch_report(&s->e, 0, &report);
+  assert_false(report.any); /* and nobody counts it */
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_REPEAT, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_STEP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_SCHEDULE, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+  assert_int_equal(s->e.told, 3);
+  assert_int_equal(s->ledger.sums, 8 * BATCH);
+  assert_int_equal(s->ledger.lost, 0);
+}
+
+static void batches_go_on_after_a_load_that_failed(void **unused) {
+  (void)unused;
+  scene *s = late_by_one();
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ENTRY, .epoch = 1});
+  steps_locally(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOADED});
+  assert_int_equal(s->e.state, HV_EPOCH_RESTING);
+  steps_locally(s);
+  s->now_us += 5 * SECOND;
+  steps_locally(s);
+  assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+  assert_int_equal(s->ledger.sums, 5 * BATCH);
+  assert_int_equal(s->ledger.lost, 0);
+}
+
+/* The average, or the state, that is under way is for the state before. */
+static void checkpoint_restored_beside_a_load_looks_again(void **unused) {
+  (void)unused;
+  for (int loads = 0; loads <= 1; loads++) {
+    scene *s = late_by_one();
+    if (loads) {
+      on(s, (hv_epoch_event){.kind = HV_EPOCH_ENTRY, .epoch = 1});
+      steps_locally(s);
+    }
+    assert_int_equal(s->e.state, loads ? HV_EPOCH_LOADING : HV_EPOCH_REPEATING);
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_RESTORED, .epoch = 1});
+    assert_int_equal(s->e.state, HV_EPOCH_RESTING);
+    assert_int_equal(s->ledger.lost_by[HV_EPOCH_LOSS_RESTORED], (2 + loads) * BATCH);
+    state_comes(s, 2); /* of no use any more */
+    assert_false(hv_epoch_waits_for_thread(&s->e));
+    steps_locally(s);
+    assert_int_equal(s->e.moves_wrong, 0);
+    assert_int_equal(s->ledger.sums, BATCH);
   }
 }
 
@@ -304,6 +417,9 @@ int main(void) {
       cmocka_unit_test(left_out_peer_repeats_the_outer_step_and_loses_nothing),
       cmocka_unit_test(progress_stays_beside_a_loaded_anchor),
       cmocka_unit_test(progress_since_another_anchor_is_lost),
+      cmocka_unit_test(batches_go_on_beside_a_load_and_its_averages),
+      cmocka_unit_test(batches_go_on_after_a_load_that_failed),
+      cmocka_unit_test(checkpoint_restored_beside_a_load_looks_again),
       cmocka_unit_test(difference_that_is_not_finite_is_lost),
       cmocka_unit_test(hub_stays_where_the_trainers_are),
   };
