@@ -365,10 +365,11 @@ static int has_to_gather_on(const hv_epoch *self, hv_epoch_lane lane, const epoc
 static void seeks_again(hv_epoch *self, const epoch_event *e);
 
 /* Rule 7, for differences: the epoch ends again, after a while in which batches are made. It is half as long as a search that found
- * nobody, so searches of two peers cannot miss each other for good. */
+ * nobody, so searches of two peers cannot miss each other for good. A search that ended at once would do so after each batch. */
 static void carries(hv_epoch *self, const epoch_event *e) {
+  uint64_t took_us = e->now_us - self->end.begun_us;
   hv_epoch_ledger_returned(self->ledger);
-  self->again_us = e->now_us + (e->now_us - self->end.begun_us) / 2;
+  self->again_us = e->now_us + (took_us > HV_EPOCH_AGAIN_US ? took_us / 2 : HV_EPOCH_AGAIN_US / 2);
   epoch_stays(self, HV_EPOCH_SAYS_CARRIES);
 }
 

@@ -48,13 +48,17 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   epoch_snapshot(self, epoch);
 }
 
-/* An epoch that lasts longer than was thought is offered after all, and so is a state whose offer has failed. */
+/* An epoch that lasts longer than was thought is offered after all, and so is a state whose offer has failed. A state that was only
+ * loaded is offered to those who lack one: whoever made it may have gone, and without company this epoch may never end. */
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
-  if (self->made != self->told || self->offers.counted_us == HV_EPOCH_NONE || e->now_us < self->offers.again_us)
+  int is_loaded = self->made == HV_EPOCH_NONE;
+  uint64_t epoch = is_loaded ? self->replica : self->made;
+  if (epoch != self->told || self->offers.counted_us == HV_EPOCH_NONE || e->now_us < self->offers.again_us)
     return;
-  int is_due = is_wanted(self, self->made) || is_come_for(self, e) || e->now_us >= self->offers.counted_us + period_us(self);
-  if (self->offers.offered != self->made && is_due)
-    epoch_snapshot(self, self->made);
+  int is_due = is_wanted(self, epoch) || is_come_for(self, e) ||
+               (is_loaded ? e->figures->n_behind > 0 : e->now_us >= self->offers.counted_us + period_us(self));
+  if (self->offers.offered != epoch && is_due)
+    epoch_snapshot(self, epoch);
 }
 
 uint64_t epoch_offers_due_us(const hv_epoch *self) {

@@ -32,6 +32,7 @@ class Notices:
 
     def __init__(self, optimizer: EpochWork, reporter: Reporter, machine: _hivemind_c.Epoch, hands: Hands):
         self._optimizer, self._reporter, self._machine, self._hands = optimizer, reporter, machine, hands
+        self._carried = -1  # swarm epoch whose samples were carried last
         self.has_met = False  #: it had averaged gradients with others before the latest round
         self._left = (0, False)  # the epoch from which it stepped aside, and whether the others made its step
         self._is_left_out = False
@@ -135,7 +136,9 @@ class Notices:
     def _carries(self, order: Order, lane: int) -> None:
         end, outer = self._hands.end, self._optimizer.schedule.outer
         end.notes.carry(end.samples)
-        logger.warning(
+        is_new, self._carried = end.epoch != self._carried, end.epoch
+        logger.log(
+            logging.WARNING if is_new else logging.DEBUG,  # it tries again until it is done
             "swarm epoch %d: averaging %s failed, and others train, so this peer makes no %s; its %d samples go into "
             "its next %s: %s",
             end.epoch,

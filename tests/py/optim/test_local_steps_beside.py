@@ -10,6 +10,7 @@ import torch
 
 import hivemind_c as hivemind
 from optim_support import loads_slowly, meet, together
+from support import eventually
 from test_local_steps import SIZE, flat, normed_swarm, swarm  # noqa: F401
 
 PAUSE = 0.7  #: seconds of a batch; epochs of less than 1 s have no log
@@ -134,6 +135,34 @@ def test_late_peer_trains_beside_its_load_and_loses_nothing(swarm):
     assert saved[0]["hivemind_c"]["samples"] >= 2 * SIZE
     common = set(late.after) & set(others[0].after)
     assert torch.equal(late.after[max(common)], others[0].after[max(common)])
+
+
+def test_loaded_state_is_there_for_the_next_newcomer(swarm):
+    """Those who made it leave before its epoch is over; the two that are left would train apart."""
+    makers = swarm(2, target_batch_size=100 * SIZE)
+    meet(makers)
+    together(*(lambda peer=peer: peer.train(2) for peer in makers))
+    run = dict(run_id=makers[0].optimizer.run_id, target_batch_size=100 * SIZE)
+    (first,), (second,) = (swarm(1, first=at, seed=at, **run) for at in (2, 3))
+    assert eventually(first.optimizer.load_state_from_peers)
+    epoch = first.optimizer.local_epoch
+    for peer in makers:
+        peer.optimizer.shutdown()
+    over = threading.Event()
+
+    def trains():
+        while not over.wait(0.2):
+            first.batch()
+
+    thread = threading.Thread(target=trains)
+    thread.start()
+    try:
+        assert eventually(second.optimizer.load_state_from_peers)
+    finally:
+        over.set()
+        thread.join()
+    assert second.optimizer.local_epoch == epoch == first.optimizer.local_epoch
+    assert first.optimizer.driver.hands.adopted == 1
 
 
 class StubbornState:

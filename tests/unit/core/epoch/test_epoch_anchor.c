@@ -404,6 +404,31 @@ static void hub_stays_where_the_trainers_are(void **unused) {
   }
 }
 
+/* The peer that made this state is gone, and a newcomer needs it. It was offered after the next step alone, which is made with
+ * others, and the other had no state to come with: both trained apart from then on. */
+static void loaded_state_is_offered_to_a_peer_without_one(void **unused) {
+  (void)unused;
+  for (int is_counted = 0; is_counted <= 1; is_counted++) {
+    scene *s = new_scene(&anchored, HV_EPOCH_ALONE_TRAINS);
+    s->fetched = 1;
+    s->f = (hv_progress_figures){.epoch = 5, .samples = 8, .speed = 100, .n_peers = 2, .eta_us = SECOND};
+    on(s, (hv_epoch_event){.kind = HV_EPOCH_ASKED, .epoch = 5});
+    state_comes(s, 5);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+    steps_locally(s);
+    assert_int_equal(s->e.state, HV_EPOCH_GATHERING);
+    s->now_us += SECOND;
+    steps_locally(s);
+    assert_false(s->e.end.acting[HV_EPOCH_NOW]); /* nobody lacks it */
+    s->f.n_coming = !is_counted;
+    s->f.n_behind = (size_t)is_counted;
+    batch(s);
+    acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+    assert_int_equal(has(s, HV_EPOCH_OFFER)->epoch, 5);
+    assert_int_equal(s->e.told, 5);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(batch_that_waited_for_the_swarm_is_a_step),
@@ -422,6 +447,7 @@ int main(void) {
       cmocka_unit_test(checkpoint_restored_beside_a_load_looks_again),
       cmocka_unit_test(difference_that_is_not_finite_is_lost),
       cmocka_unit_test(hub_stays_where_the_trainers_are),
+      cmocka_unit_test(loaded_state_is_offered_to_a_peer_without_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
