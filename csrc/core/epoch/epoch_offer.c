@@ -48,16 +48,23 @@ void epoch_offers_begin(hv_epoch *self, const epoch_event *e, int changed) {
   epoch_snapshot(self, epoch);
 }
 
-/* An epoch that lasts longer than was thought is offered after all, and so is a state whose offer has failed. A state that was only
- * loaded is offered to those who lack one: whoever made it may have gone, and without company this epoch may never end. */
+/* Those who made the state that this peer has only loaded are gone: all others lack it. */
+static int is_last_with_it(const hv_epoch *self, const hv_progress_figures *f) {
+  return f->epoch == self->told && f->n_peers <= 1 + f->n_behind;
+}
+
+/* An epoch that lasts longer than was thought is offered after all, and so is a state whose offer has failed. One that was only
+ * loaded is offered where nobody else can: without company, this epoch may never end. */
 void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
+  const hv_progress_figures *f = e->figures;
   int is_loaded = self->made == HV_EPOCH_NONE;
   uint64_t epoch = is_loaded ? self->replica : self->made;
   if (epoch != self->told || self->offers.counted_us == HV_EPOCH_NONE || e->now_us < self->offers.again_us)
     return;
-  int is_due = is_wanted(self, epoch) || is_come_for(self, e) ||
-               (is_loaded ? e->figures->n_behind > 0 : e->now_us >= self->offers.counted_us + period_us(self));
-  if (self->offers.offered != epoch && is_due)
+  int is_asked_for = is_wanted(self, epoch) || is_come_for(self, e), is_due = e->now_us >= self->offers.counted_us + period_us(self);
+  if (is_loaded && !is_last_with_it(self, f))
+    return;
+  if (self->offers.offered != epoch && (is_asked_for || (is_loaded ? f->n_behind > 0 : is_due)))
     epoch_snapshot(self, epoch);
 }
 

@@ -7,8 +7,8 @@
  *
  * Judged in each scene: what swarm_run_checks_safety judges, and that no wait is longer than its options say. By their goals
  * (home_goal) are judged scenes in which they hold today: of a seed, one or two newcomers with L of at most HOME_REACHES T, among
- * two trainers or more that can be dialled. The others are figures: newcomers with a longer L, or through a hub; how soon one is
- * back after a cut; the pace beside one that is slow.
+ * two trainers or more that can be dialled, whose rounds leave HOME_LEFT of the lines. The others are figures: newcomers with a
+ * longer L, or through a hub; how soon one is back after a cut; the pace beside one that is slow.
  */
 #include "sim/swarm/swarm_home.h"
 
@@ -26,7 +26,9 @@ enum {
 };
 
 #define HOME_FITS 0.2    /* L in T, up to which the others lose nothing, as a load shares the lines with their rounds */
-#define HOME_REACHES 0.5 /* and up to which each newcomer meets them in time */
+#define HOME_VALUES 3    /* bytes of a state, in bytes of an average of 32 bits */
+#define HOME_LEFT 0.3    /* of the lines, that rounds and averages of the log leave at least, where newcomers are judged */
+#define HOME_REACHES 2.0 /* and up to which each newcomer meets them in time */
 
 /* The second part of a scene, as seen of one peer. */
 typedef struct seen {
@@ -131,12 +133,26 @@ static void begins_part(room *r, size_t i) {
     homes.seats[i].lost = lost_of_trained(p);
 }
 
-/* 1.5 L and 3 T, after its node has found the others. */
+/* Seconds of line in an epoch, in epochs, that one average takes: as encoded once. */
+static double average_of(const home_scene *s) {
+  double bits = s->codec == HV_CODEC_NONE ? 32 : s->codec == HV_CODEC_FLOAT16 ? 16 : 8;
+  return bits / 32 * (double)s->load_us / HOME_VALUES / (double)s->epoch_us;
+}
+
+/* The part of a line that a newcomer has, and the part that it gets of the others' lines; below 0: it never comes in. */
+static double left_of(const home_scene *s) {
+  double rounds = 2 * average_of(s), in = 1 - rounds - average_of(s), up = s->up > 0 ? s->up : 1;
+  double out = (double)s->trainers * (up - rounds) / (double)(s->joiners ? s->joiners : 1);
+  return in < out ? in : out;
+}
+
+/* 1.5 loads, each over what rounds and averages of the log leave of the lines, and 3 T, after its node has found the others. */
 static uint64_t meets_within_us(void) {
   const home_scene *s = homes.scene;
   double paced_us = homes.paced > 0 ? 1e6 / homes.paced : 0; /* as long as an epoch took before they came, with its round */
   uint64_t epoch_us = paced_us > (double)s->epoch_us ? (uint64_t)paced_us : s->epoch_us;
-  return s->load_us * 3 / 2 + 3 * epoch_us + COMING_US;
+  double left = left_of(s) > HOME_LEFT ? left_of(s) : HOME_LEFT;
+  return (uint64_t)((double)s->load_us * 1.5 / left) + 3 * epoch_us + COMING_US;
 }
 
 static void judges_newcomers(room *r) {
@@ -476,7 +492,7 @@ static home_scene draws_fitting(swarm_run *run) {
   s.trainers += s.trainers == 1; /* the steps of one alone are its own, and no log has them */
   s.joiners = 1 + home_below(run, 2);
   s.gap_us = home_below(run, 2) ? 0 : s.epoch_us * home_below(run, 4);
-  s.goals = HOME_MEETS | HOME_NOBODY_DOUBTS;
+  s.goals = left_of(&s) > HOME_LEFT ? HOME_MEETS | HOME_NOBODY_DOUBTS : 0;
   if ((double)s.load_us <= HOME_FITS * (double)s.epoch_us)
     s.goals |= HOME_LOSES_NOTHING;
   return s;

@@ -420,6 +420,10 @@ static void loaded_state_is_offered_to_a_peer_without_one(void **unused) {
     s->now_us += SECOND;
     steps_locally(s);
     assert_false(s->e.end.acting[HV_EPOCH_NOW]); /* nobody lacks it */
+    s->f.n_coming = 1;
+    steps_locally(s);
+    assert_false(s->e.end.acting[HV_EPOCH_NOW]); /* the peer that made it is there */
+    s->f.n_peers = 1 + (size_t)is_counted;
     s->f.n_coming = !is_counted;
     s->f.n_behind = (size_t)is_counted;
     batch(s);
