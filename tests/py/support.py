@@ -1,5 +1,6 @@
 """Helpers of the Python tests besides fixtures."""
 
+import fcntl
 import html
 import importlib.util
 import json
@@ -118,6 +119,19 @@ class Program:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
         self.process.wait()
+
+
+def makes(target):
+    """Makes a target of csrc. Of several test processes, one at a time: another would load what is half written.
+
+    Args:
+        target: Its name.
+    """
+    csrc = Path(__file__).resolve().parents[2] / "csrc"
+    (csrc / "build").mkdir(exist_ok=True)
+    with (csrc / "build/makes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(["make", "-s", "-C", csrc, target], check=True, timeout=300)
 
 
 def eventually(condition, timeout=PATIENCE):

@@ -61,7 +61,8 @@ void epoch_offers_overdue(hv_epoch *self, const epoch_event *e) {
   uint64_t epoch = is_loaded ? self->replica : self->made;
   if (epoch != self->told || self->offers.counted_us == HV_EPOCH_NONE || e->now_us < self->offers.again_us)
     return;
-  int is_asked_for = is_wanted(self, epoch) || is_come_for(self, e), is_due = e->now_us >= self->offers.counted_us + period_us(self);
+  int is_asked_for = is_wanted(self, epoch) || is_come_for(self, e),
+      is_due = e->now_us >= self->offers.counted_us + period_us(self);
   if (is_loaded && !is_last_with_it(self, f))
     return;
   if (self->offers.offered != epoch && (is_asked_for || (is_loaded ? f->n_behind > 0 : is_due)))

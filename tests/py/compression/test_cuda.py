@@ -17,6 +17,7 @@ import torch
 import hivemind_c
 from hivemind_c import cuda
 from hivemind_c.compression import codecs
+from support import makes
 
 ROOT = Path(__file__).resolve().parents[3]
 DTYPES = torch.float32, torch.float16, torch.bfloat16
@@ -28,7 +29,7 @@ def stand_in():
     """Or the library itself over a driver for tests (test_cuda_driver.py)."""
     if os.environ.get("CUDA_STAND_IN"):
         return os.environ["CUDA_STAND_IN"]
-    subprocess.run(["make", "-s", "-C", ROOT / "csrc", "cuda-stand-in"], check=True)
+    makes("cuda-stand-in")
     return str(ROOT / "csrc/build/rel/libhivemind_cuda_stand_in.so")
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from hivemind_c import _nvrtc
+from support import makes
 
 ROOT = Path(__file__).resolve().parents[3]
 FAKE = ROOT / "csrc/build/rel/fake"
@@ -48,7 +49,7 @@ def opened(cache, *compilers, index=0):
 
 @pytest.fixture(scope="module", autouse=True)
 def fakes():
-    subprocess.run(["make", "-s", "-C", ROOT / "csrc", "cuda-fake"], check=True, timeout=300)
+    makes("cuda-fake")
 
 
 def told(program, *arguments, timeout=240, **variables):

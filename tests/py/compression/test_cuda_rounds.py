@@ -4,7 +4,6 @@ there is no GPU a stand-in of plain C takes the CPU's tensors; what only hardwar
 
 import contextlib
 import logging
-import subprocess
 from pathlib import Path
 
 import _hivemind_c
@@ -22,7 +21,7 @@ from hivemind_c.optim.grad_averager import GradientAverager
 from hivemind_c.optim.parameters import add_up
 from optim_support import Peer, network
 from optim_support import together as in_threads
-from support import eventually
+from support import eventually, makes
 
 ROOT = Path(__file__).resolve().parents[3]
 LOST = 1000  # a stand-in with this number, or a higher one, is lost after so many calls
@@ -30,7 +29,7 @@ LOST = 1000  # a stand-in with this number, or a higher one, is lost after so ma
 
 @pytest.fixture(scope="module")
 def stand_in():
-    subprocess.run(["make", "-s", "-C", ROOT / "csrc", "cuda-stand-in"], check=True)
+    makes("cuda-stand-in")
     return str(ROOT / "csrc/build/rel/libhivemind_cuda_stand_in.so")
 
 

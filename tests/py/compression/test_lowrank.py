@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hivemind_c._lowrank import LowRank
+from support import makes
 
 ROOT = Path(__file__).resolve().parents[3]
 PORTABLE = pytest.mark.parametrize("portable", [False, True], ids=["kernels", "aten"])
@@ -332,7 +333,7 @@ def test_an_older_torch_is_named_with_its_remedy():
     """A libtorch_cpu.so without any function is what the library is built against."""
     from hivemind_c._lowrank import _LIBRARY
 
-    subprocess.run(["make", "-s", "-C", ROOT / "csrc", "lowrank"], check=True, timeout=300)
+    makes("lowrank")
     loads = "import ctypes, sys\ntry:\n  ctypes.CDLL(sys.argv[1])\nexcept OSError as error:\n  print(error, end='')"
     old = {**os.environ, "LD_LIBRARY_PATH": str(ROOT / "csrc/build/rel/import")}
     error = subprocess.run(

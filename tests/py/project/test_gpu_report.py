@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from support import eventually, module_of
+from support import eventually, makes, module_of
 
 ROOT = Path(__file__).resolve().parents[3]
 LADDER = ROOT / "benchmarks/cuda_ladder"
@@ -285,7 +285,7 @@ def test_rehearsal_runs_all_that_needs_no_gpu(tmp_path):
 
 
 def test_each_measurement_runs_over_the_stand_in(tmp_path):
-    subprocess.run(["make", "-s", "-C", ROOT / "csrc", "cuda-stand-in"], check=True, timeout=120)
+    makes("cuda-stand-in")
     program = (
         "import sys\nfrom hivemind_c.gpu_report import row\n"
         "for name in row.ROWS:\n    print('BEGIN', name, row.main(name), flush=True)"
