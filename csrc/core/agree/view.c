@@ -39,8 +39,7 @@ void hv_hold_put(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t
     return;
   hold->held[chunk / 8] |= (uint8_t)(1u << chunk % 8);
   hold->n_held++;
-  hold->from[chunk] = *from;
-  hold->made[chunk] = made;
+  hv_hold_note(hold, chunk, from, made);
 }
 
 void hv_hold_note(hv_hold *hold, uint32_t chunk, const hv_members *from, uint32_t made) {

@@ -52,7 +52,7 @@ enum {
 enum {
   HV_EPOCH_LEAST_US = 100000,   /* of a search for a group, whatever matchmaking_time says */
   HV_EPOCH_AHEAD_US = 500000,   /* groups form so long before an epoch's end, or when half of its samples are there */
-  HV_EPOCH_CHASE_US = 300000,   /* who loads a state within this time is waited for at the beginning of an epoch */
+  HV_EPOCH_CHASE_US = 300000,   /* a peer that loads a state within this time is waited for as an epoch begins */
   HV_EPOCH_NOTICE_US = 100000,  /* the others are to know so long before the epoch begins */
   HV_EPOCH_AGAIN_US = 500000,   /* between two looks for states */
   HV_EPOCH_ASK_US = 10000,      /* between two questions whether the epoch has begun whose state is loaded */

@@ -6,7 +6,7 @@ The rule is in csrc/core/epoch/lineage.c, and docs/design/lineage.md explains it
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import _hivemind_c
 
@@ -29,6 +29,15 @@ class View(NamedTuple):
     #: The member that sends its state to the hubs of the group, so that the others can load it. None: all have one
     #: replica, or a peer that has it can be dialled.
     giver: Optional[str]
+
+
+def members_of(group: Iterable[Tuple[Any, ...]]) -> List[Member]:
+    """Returns the members of a group as the result of its round has them.
+
+    Args:
+        group: The first part of that result.
+    """
+    return [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in group]
 
 
 def view_of(members: Sequence[Member]) -> View:

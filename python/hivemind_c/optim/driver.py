@@ -13,7 +13,7 @@ import _hivemind_c
 from _hivemind_c import HivemindCancelledError, HivemindError
 
 from hivemind_c._record import events_path, short
-from hivemind_c.averaging.marks import Member, view_of
+from hivemind_c.averaging.marks import members_of, view_of
 from hivemind_c.dht import get_dht_time
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.company import CHOICES
@@ -125,7 +125,7 @@ class Driver:
 
     def _poll(self) -> None:
         """Tells the machine what has come beside the training, or beside the training thread's wait."""
-        self._loads.listen()
+        self._loads.poll()
         if self.machine.state == "REPEATING":
             self.hands.log.poll(self.machine, NOW, self._lanes.hear)
 
@@ -338,7 +338,7 @@ class Driver:
             return
         rounds, stamp = self._gradients.rounds, self._gradients.stamp
         parts = tuple(control.details(0) for control in rounds)
-        met = [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in parts[0][0]]
+        met = members_of(parts[0][0])
         end.notes.add_rounds(rounds, end.clock, called)
         self._reporter.add_round()
         if self._gradients.awaits(end.next_epoch):

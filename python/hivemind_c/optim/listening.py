@@ -7,7 +7,7 @@ from typing import Any, List, Tuple
 from _hivemind_c import HivemindError
 
 from hivemind_c.averaging.checks import epoch_bytes, packed
-from hivemind_c.averaging.marks import Member
+from hivemind_c.averaging.marks import Member, members_of
 
 
 class Listening:
@@ -49,8 +49,7 @@ class Listening:
 
     def members(self) -> List[Member]:
         """The members of a round that ended well."""
-        members = self._future.result(0)[0]
-        return [Member(peer, client, auxiliary, word) for peer, _, client, auxiliary, word, _ in members]
+        return members_of(self._future.result(0)[0])
 
     @property
     def stamp(self) -> int:

@@ -116,7 +116,7 @@ class Loads:
 
     # ---- beside the training ----
 
-    def listen(self) -> None:
+    def poll(self) -> None:
         """The training thread is here: tells the machine how far the download is. Raises its error."""
         if not self._beside.waiting:
             return
