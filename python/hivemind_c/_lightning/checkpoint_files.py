@@ -106,9 +106,11 @@ class CheckpointWriter(Devices):
         """
         if self._ranks is not None and not self._ranks.leads:
             self._ranks.follow.forget()  # the state is rank 0's
-            return
-        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"]):
-            optimizer.load_state_dict(state)
+        else:
+            for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"]):
+                optimizer.load_state_dict(state)
+        if self._ranks is not None:
+            self._ranks.sync(whole=True)  # with local steps it has the parameters to go on from
 
     def save_checkpoint(self, checkpoint: Dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Writes a checkpoint, unless another peer is to write it.

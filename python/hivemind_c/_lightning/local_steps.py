@@ -1,12 +1,11 @@
-"""Local steps under a Trainer: their options, one device, and the anchor as the model of each validation."""
+"""Local steps under a Trainer: their options, and the anchor as the model of each validation."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from hivemind_c._lightning.checkpoint_files import CheckpointWriter
-from hivemind_c._lightning.namespaces import misconfigured
 from hivemind_c.compression import Linear8BitQuantization
 from hivemind_c.optim.local_steps import LocalSteps, chosen
 
@@ -33,16 +32,7 @@ class AnchorWatcher(CheckpointWriter):
 
     @property
     def _is_anchored(self) -> bool:
-        return self.__dict__.get("_optimizer_options", {}).get("outer_optimizer") is not None
-
-    def _choose(self, devices: List[Any]) -> None:
-        if self._is_anchored and len(devices) > 1:
-            raise misconfigured(
-                self,
-                f"local_steps needs one device in each peer, and this Trainer has {len(devices)}: start the program "
-                "once for each device, with devices=1, or remove local_steps",
-            )
-        super()._choose(devices)
+        return self._optimizer_options.get("outer_optimizer") is not None
 
     def on_validation_start(self) -> None:
         """Called by Lightning before validation: with local steps the model is the anchor until it ends."""
@@ -54,3 +44,5 @@ class AnchorWatcher(CheckpointWriter):
         """Called by Lightning after validation: with local steps the model has the local parameters again."""
         super().on_validation_end()  # type: ignore[misc]
         self._shown.close()
+        if self._ranks is not None and self._is_anchored:
+            self._ranks.sync(whole=True)

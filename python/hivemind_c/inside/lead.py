@@ -51,7 +51,7 @@ class LeadOptimizer(Optimizer):
         self.news: Message = {}  #: the fields of the last `done`
         super().__init__(**options)
         trainable, _ = self.state_averager.parameters.trainable()
-        self._sums = GradientSums(trainable) if self.grad_averager is None else self.grad_averager
+        self._sums = GradientSums(trainable) if self.schedule.use_local_updates else self.grad_averager
 
     # ---- with the other ranks ----
 
@@ -154,6 +154,9 @@ class LeadOptimizer(Optimizer):
     def _take_step(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> None:
         asks = self._take_reports(BATCH)
         super()._take_step(batch_size, grad_scaler)
+        if self.schedule.use_local_updates:  # no later step takes gradients of this batch
+            self._sums.reset_accumulated_grads_()
+            self._drop_others()
         self._conclude(asks)
 
     def _own_sums(self) -> int:
@@ -166,7 +169,7 @@ class LeadOptimizer(Optimizer):
     def _takes_batch(self, batch_size: int, grad_scaler: Optional[GradScaler]) -> bool:
         if self._skips:
             return True
-        if self.grad_averager is not None:
+        if not self.schedule.use_local_updates:
             return super()._takes_batch(batch_size, grad_scaler)
         if grad_scaler is not None and not self.skip_overflown_batch(grad_scaler):
             return False

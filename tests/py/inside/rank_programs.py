@@ -188,6 +188,7 @@ def train(
     slurm=False,
     frozen=None,
     thaw=None,
+    looks=False,
 ):
     """Trains, and says what came of it. skip: pairs of rank and batch without a loss."""
     torch.set_num_threads(1)
@@ -210,9 +211,9 @@ def train(
     for name in ("grad_averager_factory",):
         if strategy and strategy.get(name) == "PowerSGD":
             strategy[name] = hivemind_c.PowerSGDGradientAverager.get_factory(averager_rank=1, min_compression_ratio=0.0)
-    records, ledger = [], {}
+    records, ledger, bends = [], {}, random or norm == "sync"
     made = hivemind_c.HivemindStrategy(on_epoch=records.append, **{**options, **(strategy or {})})
-    batches, rates, about, progress = [], [], {}, []
+    batches, rates, about, progress, models, anchors, stood, weights = [], [], {}, [], [], {}, [], []
 
     def step(module, x, index):
         batches.append(x.sum().item())
@@ -239,7 +240,7 @@ def train(
         if [rank, len(batches)] in [list(pair) for pair in skip]:
             return None
         out = module.net(x)
-        loss = out.square().mean() if random or norm == "sync" else out.mean()
+        loss = out.square().mean() if bends else out.mean()
         if noise:
             loss = loss + (module.net.line.weight * torch.randn_like(module.net.line.weight)).sum()
         return loss
@@ -247,6 +248,9 @@ def train(
     torch.manual_seed(seed)
     net = Exact(norm in (True, "sync"), FEATURES + (rank if model_of_rank else 0), frozen)
     module = module_of(pl, net, globals()[optimizer], step)
+    validated = []
+    if looks:
+        module.on_validation_batch_start = lambda batch, index: validated.append(digest(module.parameters()))
     if slow_validation is not None:
         module.slow_validation = slow_validation
     if estimates:
@@ -283,8 +287,9 @@ def train(
         net.norm = Together(devices)
     if norm == "sync":
         torch.nn.SyncBatchNorm.forward = norm_of_all
+    if bends:
         with torch.no_grad():
-            net.line.weight.copy_(whole_numbers()[:4] / 16)  # gradients reach the norm
+            net.line.weight.copy_(whole_numbers()[:4] / 16)  # gradients depend on it, and reach the norm
     if loader == "endless":
         data = Endless(rank, devices)
     load = torch.utils.data.DataLoader(data, batch_size=batch, shuffle=random, sampler=sampler, num_workers=workers)
@@ -307,6 +312,14 @@ def train(
         def on_train_batch_end(self, trainer, *args):
             rates.append(trainer.optimizers[0].param_groups[0]["lr"])
             progress.append(dataclasses.astuple(made.global_progress))
+            if looks:
+                models.append(digest([*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())]))
+                stood.append(made.global_epoch)
+                weights.append(net.line.weight[0].tolist())
+                if stood[-2:] == [0, 1]:
+                    say(event="first epoch")
+                if rank == 0:
+                    anchors[made.global_epoch] = digest(made.optimizer.anchor)
             if exact_batches and len(batches) == exact_batches:
                 trainer.should_stop = True
             if epochs and made.global_epoch >= epochs:
@@ -331,6 +344,7 @@ def train(
             progress=progress, rates=rates, ledger=ledger, moved=sum(moved),
             norm=[value for t in net.norm.state_dict().values() for value in t.view(-1).tolist()],
             base=[net.base.min().item(), net.base.max().item()] if frozen else None,
+            models=models, anchors=anchors, stood=stood, weights=weights, validated=validated,
             records=[{name: getattr(one, name) for name in RECORDED} for one in records],
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ STRATEGIES = {
     "delayed state": dict(delay_state_averaging=True),
     "reused buffers": dict(reuse_grad_buffers=True),
     "local updates": dict(use_local_updates=True),
+    "local steps": dict(local_steps=True),
     "local updates, delayed": dict(use_local_updates=True, delay_optimizer_step=True),
     "PowerSGD": dict(grad_averager_factory="PowerSGD"),
     "clipped": dict(max_grad_norm=0.01),
@@ -84,6 +85,8 @@ def assert_counted(several, produced, lost=0, epochs=2):
 
 
 OVERFLOWS = {"of rank 0": ([0, 2], {}, 8), "of rank 1": ([1, 2], {}, 8)}
+OVERFLOWS["of rank 0, with local steps"] = [0, 2], dict(local_steps=True), 8
+OVERFLOWS["of rank 1, with local steps"] = [1, 2], dict(local_steps=True), 8
 REUSED = dict(reuse_grad_buffers=True)  # the batch before lay in .grad, too
 OVERFLOWS.update({f"{name}, in .grad": (at, REUSED, 16) for name, (at, _, _) in OVERFLOWS.items()})
 
@@ -94,7 +97,9 @@ def test_overflow_loses_the_samples_of_its_rank_alone(peer, name):
     assert_counted(peer(2, precision=overflow, strategy=strategy).results(), 3 * 64, lost)
 
 
-@pytest.mark.parametrize("strategy", [{}, dict(reuse_grad_buffers=True), dict(use_local_updates=True)], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [{}, dict(reuse_grad_buffers=True), dict(use_local_updates=True), dict(local_steps=True)], ids=str
+)
 def test_batches_without_a_loss_do_not_count(peer, strategy):
     both, first = [[0, 2], [1, 2], [1, 3]], [[0, 1], [1, 1]]
     assert_counted(peer(2, skip=both, strategy=strategy).results(), 3 * 64 - 24)

@@ -289,7 +289,6 @@ REFUSED = {
     "lossy states": (dict(load_state_compression=Float16Compression()), {}, "load_state_compression"),
     "delays": (dict(delay_grad_averaging=True), {}, "delay"),
     "parameters of 16 bits": ({}, dict(precision="bf16-true"), "bf16-mixed"),
-    "several devices": ({}, dict(devices=2), "devices=1"),
 }
 
 
