@@ -348,9 +348,15 @@ static PyObject *fed(py_epoch *self, hv_epoch_event *event, hv_epoch_lane by) {
 
 /* ---- events ---- */
 
+/* The mark of a replica that was restored decides whether this peer repeats steps. The training thread is here, so all of the
+ * replica is there. */
+static int knows_restored(const py_epoch *self) {
+  return bind_lineage_of(self->lineage)->was_loaded ? bind_lineage_know(self->lineage) : 0;
+}
+
 static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
   unsigned long long number;
-  if (!bind_whole_number(samples, &number))
+  if (!bind_whole_number(samples, &number) || knows_restored((py_epoch *)object) < 0)
     return NULL;
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW);
 }

@@ -80,8 +80,9 @@ typedef enum pretender_upset {
 
 /* A checkpoint. */
 typedef struct pretender_saved {
-  int is_there;
+  int is_there, has_mark; /* 0: its replica was not the swarm's */
   uint64_t epoch, schedule;
+  hv_mark mark;
   float model[PRETENDER_VALUES], main[PRETENDER_VALUES];
 } pretender_saved;
 

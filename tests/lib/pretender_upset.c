@@ -57,22 +57,34 @@ int pretender_batch_is_upset(pretender *p) {
 
 static void saves(pretender *p) {
   const hv_epoch *e = pretender_look(p);
-  p->saved = (pretender_saved){.is_there = 1, .epoch = e->told, .schedule = p->schedule};
+  p->saved = (pretender_saved){.is_there = 1,
+                               .has_mark = e->lineage->is_known && !e->lineage->is_wrong && !e->is_unfit,
+                               .epoch = e->told,
+                               .mark = e->lineage->mark,
+                               .schedule = p->schedule};
   memcpy(p->saved.model, p->model, sizeof p->model);
   memcpy(p->saved.main, p->main, sizeof p->main);
 }
 
-static void restores(pretender *p) {
+/* That of the checkpoint; of one that was edited, or is of an older version, a digest. */
+static hv_mark mark_of_saved(const pretender *p, int is_whole) {
   hv_hash hash;
   hv_mark digest;
+  if (is_whole)
+    return p->saved.mark;
+  p->env->sha256(p->env, hv_span_of(p->saved.model, sizeof p->saved.model), &hash);
+  memcpy(digest.bytes, hash.bytes, sizeof digest.bytes);
+  return digest;
+}
+
+static void restores(pretender *p) {
+  hv_mark mark = mark_of_saved(p, p->saved.has_mark && check_random(&p->rng) % 4);
   memcpy(p->model, p->saved.model, sizeof p->model);
   memcpy(p->main, p->saved.main, sizeof p->main);
   p->schedule = p->saved.schedule;
   drops_sums(p);
-  p->env->sha256(p->env, hv_span_of(p->model, sizeof p->model), &hash);
-  memcpy(digest.bytes, hash.bytes, sizeof digest.bytes);
   hv_sim_say(p->sim, "n%zu restores the state of epoch %llu", p->index, (unsigned long long)p->saved.epoch);
-  hv_epoch_driver_restored(p->driver, p->saved.epoch, &digest);
+  hv_epoch_driver_restored(p->driver, p->saved.epoch, &mark);
 }
 
 static void more(pretender *p) {

@@ -575,10 +575,9 @@ void hv_epoch_driver_pause(hv_epoch_driver *d) {
   drives(d, &event);
 }
 
-void hv_epoch_driver_restored(hv_epoch_driver *d, uint64_t epoch, const hv_mark *digest) {
+void hv_epoch_driver_restored(hv_epoch_driver *d, uint64_t epoch, const hv_mark *mark) {
   hv_epoch_event event = {.kind = HV_EPOCH_RESTORED, .epoch = epoch};
-  hv_lineage_restart(&d->lineage, NULL);
-  hv_lineage_begin(&d->lineage, digest);
+  hv_lineage_restart(&d->lineage, mark);
   drives(d, &event);
 }
 

@@ -104,8 +104,8 @@ void hv_epoch_driver_summed(hv_epoch_driver *driver, uint64_t samples, uint64_t 
 void hv_epoch_driver_overflow(hv_epoch_driver *driver, uint64_t samples, uint64_t summed);
 /* The training thread is here between two batches. */
 void hv_epoch_driver_pause(hv_epoch_driver *driver);
-/* The program has restored the state of an epoch, whose digest is this mark, and has dropped its sums. */
-void hv_epoch_driver_restored(hv_epoch_driver *driver, uint64_t epoch, const hv_mark *digest);
+/* The program has restored the state of an epoch, and has dropped its sums. mark: the checkpoint's, or a digest of the state. */
+void hv_epoch_driver_restored(hv_epoch_driver *driver, uint64_t epoch, const hv_mark *mark);
 /* The program asks for the swarm's state, of this epoch or later. */
 void hv_epoch_driver_asked(hv_epoch_driver *driver, uint64_t least);
 /* The peer says goodbye. */

@@ -493,7 +493,7 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   epoch_offers_withdraw(self);
   epoch_voids(self);
   hv_epoch_ledger_restored(self->ledger);
-  self->is_unfit = self->has_to_apply = 0;
+  self->is_unfit = self->has_to_apply = self->is_apart = 0;
   self->wanted = 0;
   epoch_counts(self, e->epoch, e->now_us);
   self->before = 0;

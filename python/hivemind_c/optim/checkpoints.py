@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict
+from typing import Any, Dict, List, Tuple
 
 import torch
 
 from hivemind_c.optim.parameters import copy_all
 from hivemind_c.optim.state_parts import _StateParts
+from hivemind_c.optim.statistics import describe, describe_scheduler, statistics_of
 
 
 class Checkpoints(_StateParts):
@@ -27,7 +28,18 @@ class Checkpoints(_StateParts):
                 more["scheduler"] = self.scheduler.state_dict()
             if self.parameters.offload:
                 more["parameters"] = [p.detach().clone() for p in self.parameters.main]
+            more["lineage"] = self.lineage.saved()
             return {**self.inner.state_dict(), "hivemind_c": {**more, **self._more_to_save()}}
+
+    def _tensors_of_mark(self) -> List[torch.Tensor]:
+        return [*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer))]
+
+    def _whole_state(self) -> Tuple[List[torch.Tensor], Dict[str, Any]]:
+        """The tensors behind the mark, and what else makes the next steps."""
+        with self.state_lock:
+            self.parameters.pull()
+            more = {"optimizer": describe(self.optimizer), "scheduler": describe_scheduler(self.scheduler)}
+            return self._tensors_of_mark(), more
 
     def _more_to_save(self) -> Dict[str, Any]:
         return {}
@@ -58,5 +70,5 @@ class Checkpoints(_StateParts):
             self._load_more(more)
             self.loaded = False
             self.buffers.forget()
-            self.lineage.restart()
+            self.lineage.restore(more.get("lineage"))
             self.local_epoch = int(more.get("local_epoch", old_epoch or 0))

@@ -120,9 +120,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         # held while the state is changed or read; the second name is hivemind's
         self.state_lock = self.lock_optimizer = threading.RLock()
         self._counter: Any = OwnEpoch()
-        self.lineage = Lineage(
-            lambda: (*self.parameters.main, *(statistic.tensor for statistic in statistics_of(self.optimizer)))
-        )
+        self.lineage = Lineage(self._tensors_of_mark, self._whole_state)
         self.tensors_to_average, infos = self._to_average(
             probed, offload_optimizer if reuse_tensors is None else reuse_tensors, parameter_names
         )

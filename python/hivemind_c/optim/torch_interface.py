@@ -121,6 +121,8 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
         """
         self.driver.hands.settle_local_step()
         self.state_averager.load_state_dict(state_dict)
+        self.setups.renew()
+        self.setups.take_change()  # the checkpoint's own mark says how it came about
         self.ledger.abandon()
         if self.grad_averager is not None:
             self.grad_averager.reset_accumulated_grads_()

@@ -72,6 +72,69 @@ def test_restart_takes_a_given_mark_else_the_digest():
         assert two.mark == a_lineage(5.0).mark
 
 
+def in_a_checkpoint(values, more):
+    lineage = Lineage(lambda: [values], lambda: ([values], more))
+    lineage.stepped([3], [], 64)
+    return lineage, lineage.saved()
+
+
+def restored(saved, values, more):
+    lineage = Lineage(lambda: [values], lambda: ([values], more))
+    lineage.stepped([9], [], 64)
+    lineage.restore(saved)
+    return lineage
+
+
+def test_restored_state_has_the_mark_it_was_saved_with():
+    values, more = torch.tensor([1.0, 2.0]), {"groups": [{"lr": 0.1, "betas": (0.9, 0.99)}], "numbers": []}
+    lineage, saved = in_a_checkpoint(values, more)
+    through_a_file = {"numbers": [], "groups": [{"betas": [0.9, 0.99], "lr": 0.1}]}
+    assert restored(saved, values.clone(), through_a_file).mark == lineage.mark
+    lineage.is_rounded = True
+    rounded = restored(lineage.saved(), values, more)
+    assert rounded.mark == lineage.mark and rounded.is_rounded
+
+
+def test_edited_checkpoint_begins_a_new_lineage():
+    values, more = torch.tensor([1.0, 2.0]), {"lr": 0.1}
+    lineage, saved = in_a_checkpoint(values, more)
+    tensors = values + 1, values.reshape(1, 2), values.double()
+    for other, also in [*((other, more) for other in tensors), (values, {"lr": 0.2})]:
+        mark = restored(saved, other, also).mark
+        assert mark == Lineage(lambda other=other: [other]).mark != lineage.mark
+
+
+def test_damaged_mark_of_a_checkpoint_is_passed_over():
+    values = torch.tensor([1.0, 2.0])
+    _, saved = in_a_checkpoint(values, None)
+    for damaged in (
+        None,
+        7,
+        b"mark",
+        [],
+        {},
+        {**saved, "mark": None},
+        {**saved, "mark": b"\0" * SIZE},
+        {**saved, "mark": "z" * 2 * SIZE},
+        {**saved, "mark": "00"},
+        {**saved, "mark": torch.zeros(3)},
+        {**saved, "state": None},
+        {**saved, "state": torch.zeros(3)},
+        {**saved, "state": saved["state"].upper()},
+        {"mark": saved["mark"]},
+    ):
+        lineage = restored(damaged, values, None)
+        assert lineage.mark == a_lineage().mark and not lineage.is_rounded
+
+
+def test_checkpoint_of_a_wrong_replica_has_no_mark():
+    lineage, saved = in_a_checkpoint(torch.tensor([1.0]), None)
+    assert saved
+    lineage.is_left()
+    assert lineage.saved() == {}
+    assert in_a_checkpoint(torch.tensor([1.0, float("nan")]), None)[1] == {}
+
+
 A, B, C = (bytes([letter]) * SIZE for letter in b"abc")
 
 

@@ -35,14 +35,14 @@ def peers(dhts):
 class Training:
     """Peers that train in threads of their own until the block ends."""
 
-    def __init__(self, *peers):
-        self.stop = threading.Event()
+    def __init__(self, *peers, pause=PAUSE):
+        self.stop, self.pause = threading.Event(), pause
         self.threads = [threading.Thread(target=self.train, args=(peer,), daemon=True) for peer in peers]
 
     def train(self, peer):
         while not self.stop.is_set():
             peer.batch()
-            time.sleep(PAUSE)
+            time.sleep(self.pause)
 
     def __enter__(self):
         for thread in self.threads:

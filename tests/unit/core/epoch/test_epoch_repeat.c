@@ -191,8 +191,7 @@ static void left_out_peer_waits_no_longer_than_a_round_lasts(void **unused) {
 }
 
 /* Its own step is in its replica, and in nobody else's. */
-static void peer_that_stepped_by_itself_loads_the_state(void **unused) {
-  (void)unused;
+static scene *stepped_alone(void) {
   scene *s = in_epoch_one();
   epoch_is_over(s);
   batch(s);
@@ -204,6 +203,12 @@ static void peer_that_stepped_by_itself_loads_the_state(void **unused) {
   round_over(s, HV_EPOCH_REPLICA_STATE, HV_EPOCH_FAILED, NULL, 0);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_SNAPSHOT, 1);
+  return s;
+}
+
+static void peer_that_stepped_by_itself_loads_the_state(void **unused) {
+  (void)unused;
+  scene *s = stepped_alone();
   swarm_is_in(s, 3);
   batch(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
@@ -351,6 +356,22 @@ static void restored_peer_repeats_from_its_checkpoint(void **unused) {
   assert_int_equal(s->e.told, 8);
 }
 
+/* The checkpoint's replica has none of the steps that this peer has made by itself since. */
+static void restored_peer_repeats_after_steps_by_itself(void **unused) {
+  (void)unused;
+  scene *s = stepped_alone();
+  hv_mark saved = mark_of('c');
+  hv_lineage_restart(&s->lineage, &saved);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_RESTORED, .epoch = 1});
+  swarm_is_in(s, 3);
+  batch(s);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_LOOKED, .ok = 1, .epoch = 3});
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  assert_int_equal(s->e.state, HV_EPOCH_REPEATING);
+  wants(s, 1, 3);
+}
+
 /* Rule 21: it lacks the average of epoch 1, and the others' group of epoch 2 forms. */
 static scene *listens(void) {
   scene *s = late_by_one();
@@ -421,6 +442,7 @@ int main(void) {
       cmocka_unit_test(others_hear_of_the_last_step_alone),
       cmocka_unit_test(step_that_broke_is_not_repeated_again),
       cmocka_unit_test(restored_peer_repeats_from_its_checkpoint),
+      cmocka_unit_test(restored_peer_repeats_after_steps_by_itself),
       cmocka_unit_test(peer_that_lacks_the_last_average_listens),
       cmocka_unit_test(peer_is_in_its_epoch_after_a_round_that_failed),
       cmocka_unit_test(listener_that_lost_an_average_cancels_its_round),
