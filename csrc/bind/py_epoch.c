@@ -55,9 +55,9 @@ static int check_type(PyObject *object, const char *name) {
 }
 
 static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"progress",    "lineage",   "ledger",  "plan",        "peer_id",     "target",
-                                      "matchmaking", "averaging", "company", "alone",       "begins_run",  "reachable",
-                                      "differs",     "epoch",     "record",  "entry_bytes", "state_bytes", NULL};
+  static const char *const names[] = {
+      "progress",   "lineage",   "ledger",  "plan",  "peer_id", "target",      "matchmaking", "averaging",       "company", "alone",
+      "begins_run", "reachable", "differs", "epoch", "record",  "entry_bytes", "state_bytes", "averaging_given", NULL};
   bind_state *state = PyType_GetModuleState(type);
   PyObject *progress, *lineage, *ledger, *plan, *peer;
   unsigned long long target, epoch, entry_bytes = 0, state_bytes = 0;
@@ -67,10 +67,10 @@ static PyObject *epoch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   hv_epoch_config config = {0};
   hv_error err = {0};
   if (!state ||
-      !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&|sO&O&:Epoch", (char **)names, &progress, &lineage, &ledger,
+      !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOUO&ddidpppO&|sO&O&p:Epoch", (char **)names, &progress, &lineage, &ledger,
                                    &plan, &peer, bind_whole_number, &target, &matchmaking, &averaging, &company, &alone,
                                    &begins_run, &reachable, &differs, bind_whole_number, &epoch, &record, bind_whole_number,
-                                   &entry_bytes, bind_whole_number, &state_bytes) ||
+                                   &entry_bytes, bind_whole_number, &state_bytes, &config.averaging_given) ||
       check_type(progress, "Progress") < 0 || check_type(lineage, "Lineage") < 0 || check_type(ledger, "SampleLedger") < 0 ||
       check_type(plan, "EpochPlan") < 0 || bind_peer(state, peer, &config.me) < 0)
     return NULL;
@@ -645,9 +645,8 @@ static const PyMethodDef methods[] = {
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
      "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> (outcome, had met, answer): a round is "
-     "over. had met: before it. parts: "
-     "the\n"
-     "results of its averagings. alike: of the state: 1: all that was averaged was this replica; after a failure 1: it is to the\n"
+     "over. had met: before it. parts: the\nresults of its averagings. alike: of the state: 1: all that was averaged was this "
+     "replica; after a failure 1: it is to the\n"
      "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},
     {"word", epoch_word, METH_O, "word(which) -> [mark, rank] for the others of a group, or None: no word of this peer is judged."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
@@ -685,6 +684,11 @@ static PyObject *epoch_waits(PyObject *object, void *unused) {
 static PyObject *epoch_told(PyObject *object, void *unused) {
   (void)unused;
   return PyLong_FromUnsignedLongLong(look(object)->told);
+}
+
+static PyObject *epoch_averaging(PyObject *object, void *unused) {
+  (void)unused;
+  return PyFloat_FromDouble((double)hv_epoch_averaging_us(look(object)) * 1e-6);
 }
 
 static PyObject *epoch_drops(PyObject *object, void *unused) {
@@ -763,6 +767,7 @@ static const PyGetSetDef attributes[] = {
     {"state", epoch_state, NULL, "The name of the state.", NULL},
     {"waits", epoch_waits, NULL, "The name of the wait that is under way.", NULL},
     {"epoch", epoch_told, NULL, "The epoch that others hear.", NULL},
+    {"averaging", epoch_averaging, NULL, "The longest time of a step of averaging, in seconds.", NULL},
     {"drops", epoch_drops, NULL, "True if the sums are to be dropped: the last one of the orders of lane NOW.", NULL},
     {"counts_batches", epoch_counts_batches, NULL, "True if the next batch counts.", NULL},
     {"trains_aside", epoch_trains_aside, NULL, "True while batches count although nobody counts this peer.", NULL},

@@ -137,6 +137,7 @@ class Epoch:
     state: str
     waits: str
     epoch: int
+    averaging: float
     drops: bool
     counts_batches: bool
     trains_aside: bool
@@ -168,6 +169,7 @@ class Epoch:
         record: str = "",
         entry_bytes: int = 0,
         state_bytes: int = 0,
+        averaging_given: bool = ...,
     ) -> None: ...
     def batch(self, samples: int, /) -> Answer: ...
     def behind(self, samples: int, /) -> Answer: ...

@@ -41,6 +41,7 @@ from hivemind_c.dht.options import limit
 from hivemind_c.node import Addresses
 from hivemind_c.optim import EpochRecord, Optimizer
 from hivemind_c.optim.local_steps import LocalSteps
+from hivemind_c.optim.options import as_given
 
 __all__ = ["CollaborativeStrategy", "HiveMindScheduler", "HivemindStrategy", "SwarmProgressBar"]
 
@@ -150,7 +151,7 @@ class HivemindStrategy(AnchorWatcher):
             offload_optimizer=self._offload,
             reuse_grad_buffers=reuse_grad_buffers,
             matchmaking_time=matchmaking_time,
-            averaging_timeout=averaging_timeout,
+            averaging_timeout=as_given(averaging_timeout, HivemindStrategy.__init__, "averaging_timeout"),
             verbose=verbose,
             averager_opts=averager_opts,
             **known_options(Optimizer, with_outer_step(local_steps, optimizer_kwargs)),

@@ -159,6 +159,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                                 .settled_us = HV_EPOCH_NONE,
                                 .counted_us = HV_EPOCH_NONE},
                      .hold.since_us = HV_EPOCH_NONE,
+                     .line.begun_us = HV_EPOCH_NONE,
                      .look = {.begun_us = HV_EPOCH_NONE, .lacked_us = HV_EPOCH_NONE, .found = HV_EPOCH_NONE}};
   epoch_waits_for_batch(self);
   self->lineage->is_kept = self->traits.sums;
@@ -577,6 +578,8 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     is_asked(self, e);
     break;
   case HV_EPOCH_ROUND:
+    if (e->which == HV_EPOCH_GRADIENTS)
+      epoch_line_took(self, e);
     (self->traits.has_replica ? epoch_round_is_over : follower_round_is_over)(self, e);
     break;
   case HV_EPOCH_OFFERED:

@@ -25,7 +25,7 @@
   X(GONE, 15000000, "the records of dead trainers to end, before a hub's state is continued")                                      \
   X(LATE, 0, "the late lane, whose rounds and hands have their own waits")                                                         \
   X(GROUP, 0, "a group: matchmaking_time after the epoch's end")                                                                   \
-  X(ROUND, 0, "a round: averaging_timeout")                                                                                        \
+  X(ROUND, 0, "a round: averaging_timeout, or what the line needs")                                                                \
   X(HANDS, 0, "the program's answer to an action; no limit")                                                                       \
   X(COMES, 0, "the next epoch, whose state is loaded: matchmaking_time at most")                                                   \
   X(LOAD, 0, "a state: load_state_timeout after its last byte")                                                                    \
@@ -48,6 +48,8 @@ enum {
   HV_EPOCH_WAIT_MAP(HV_EPOCH_WAIT_MOST)
 #undef HV_EPOCH_WAIT_MOST
 };
+
+#define HV_EPOCH_LINE_US UINT64_C(3600000000) /* the longest time for a round that the line, and no option, makes so long */
 
 enum {
   HV_EPOCH_LEAST_US = 100000,   /* of a search for a group, whatever matchmaking_time says */
@@ -117,6 +119,7 @@ typedef enum hv_epoch_lane { HV_EPOCH_NOW, HV_EPOCH_LATE, HV_EPOCH_LANES } hv_ep
 typedef struct hv_epoch_config {
   hv_epoch_options options;
   uint64_t target, matchmaking_us, averaging_us;
+  int averaging_given; /* 1: the program has chosen averaging_us, so no line makes it longer */
   hv_epoch_company company;
   uint64_t alone_us; /* until company is acted on */
   int begins_run;    /* 1: it has no initial peers, so it is never alone in that sense */
@@ -179,6 +182,7 @@ typedef struct hv_epoch_event {
   double share; /* of this peer's values in the average */
   const hv_lineage_member *members;
   size_t n_members;
+  int ran_out;   /* of a ROUND: 1: it had a group, and its time ended */
   size_t n_lost; /* of these: with a replica, and not with all values in the average; a peer without a replica knows of none */
   hv_mark mark;  /* of LOADED and ENTRY, where has_mark */
   int has_mark;
@@ -330,6 +334,12 @@ typedef struct hv_epoch_hold {
   int is_due;        /* the epoch was ready when it was held */
 } hv_epoch_hold;
 
+/* The time that rounds of differences need on this line. */
+typedef struct hv_epoch_line {
+  uint64_t begun_us; /* when the round under way was begun; HV_EPOCH_NONE: none is */
+  uint64_t need_us;  /* 0: not known */
+} hv_epoch_line;
+
 /* States for joiners (rule 15). */
 typedef struct hv_epoch_offers {
   uint64_t offered;    /* the epoch of the state on offer; HV_EPOCH_NONE: none */
@@ -371,6 +381,7 @@ typedef struct hv_epoch {
   uint64_t alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t again_us; /* a round of differences failed: the epoch does not end before this time */
   unsigned failures, doubts, loads;
+  hv_epoch_line line;
   hv_epoch_look look;
   hv_epoch_hold hold;
   hv_epoch_offers offers;
@@ -394,6 +405,8 @@ int hv_epoch_next(hv_epoch *self, hv_epoch_order *out);
 uint64_t hv_epoch_due_us(const hv_epoch *self);
 /* Sets *out to the report for the others. samples: of a batch whose event follows. */
 void hv_epoch_report(const hv_epoch *self, uint64_t samples, hv_progress_own *out);
+/* The longest time of a step of averaging, the search for its group included. */
+uint64_t hv_epoch_averaging_us(const hv_epoch *self);
 /* The wait that is under way. */
 hv_epoch_wait hv_epoch_waits(const hv_epoch *self);
 /* The outcome of this round is awaited; of one that was cancelled with its lane it is not. */

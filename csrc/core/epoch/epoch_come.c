@@ -220,6 +220,7 @@ static void has_state(hv_epoch *self, const epoch_event *e) {
   const hv_epoch_loading *load = &self->own.loading;
   uint64_t took_us = e->now_us - load->begun_us;
   self->load_us = took_us < self->load_us ? took_us : self->load_us;
+  epoch_line_loaded(self);
   if (load->gives_up)
     hv_epoch_ledger_kept_given_up(self->ledger);
   hv_lineage_restart(self->lineage, load->has_mark ? &load->mark : NULL);

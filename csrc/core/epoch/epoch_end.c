@@ -25,7 +25,7 @@ static hv_epoch_order *begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_
   order->epoch = number_of(self, which, epoch);
   order->wait_us = left_us + self->config.matchmaking_us;
   order->wait_us = order->wait_us > HV_EPOCH_LEAST_US ? order->wait_us : HV_EPOCH_LEAST_US;
-  order->timeout_us = left_us + self->config.averaging_us + HV_EPOCH_SLACK_US;
+  order->timeout_us = left_us + hv_epoch_averaging_us(self) + HV_EPOCH_SLACK_US;
   self->seeking[which] = 1;
   return order;
 }
@@ -59,6 +59,8 @@ void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
   order->which = which;
   order->lane = lane;
   order->samples = self->end.samples;
+  if (which == HV_EPOCH_GRADIENTS)
+    epoch_line_begins(self, self->at_us);
   self->end.rounding[lane] = 1 + (int)which;
 }
 

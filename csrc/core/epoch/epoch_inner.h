@@ -99,6 +99,11 @@ void epoch_steps_aside(hv_epoch *self, const epoch_event *e, uint64_t samples); 
 void epoch_aside_goes_on(hv_epoch *self, const epoch_event *e); /* the training thread is here, between two batches */
 void epoch_has_come(hv_epoch *self, const epoch_event *e);      /* a state, or an average: a thread that trains takes it later */
 
+/* epoch_line.c: what a round of differences needs */
+void epoch_line_begins(hv_epoch *self, uint64_t now_us);
+void epoch_line_took(hv_epoch *self, const epoch_event *e); /* a round is over */
+void epoch_line_loaded(hv_epoch *self);
+
 /* epoch_ahead.c */
 /* True if this peer is so far ahead of the others that it must come back to them. */
 int epoch_is_ahead(hv_epoch *self, const epoch_event *e);

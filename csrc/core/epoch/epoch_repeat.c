@@ -95,7 +95,7 @@ void epoch_loads_beside(hv_epoch *self, const epoch_event *e) {
 void epoch_repeats(hv_epoch *self, const epoch_event *e, uint64_t most) {
   epoch_moves(self, HV_EPOCH_REPEATING);
   self->own.repeating.most = most;
-  self->own.repeating.until_us = e->now_us + self->config.averaging_us;
+  self->own.repeating.until_us = e->now_us + hv_epoch_averaging_us(self);
   if (self->told != self->replica) { /* it has counted an epoch whose gradients are averaged later */
     epoch_counts(self, self->replica, e->now_us);
     self->before = 0;
@@ -247,7 +247,7 @@ static void has_repeated(hv_epoch *self, const epoch_event *e) {
   epoch_counts(self, self->replica, e->now_us);
   self->before = 0;
   r->asked = 0; /* the log lets go of what was repeated, and tells of the next one */
-  r->until_us = e->now_us + self->config.averaging_us;
+  r->until_us = e->now_us + hv_epoch_averaging_us(self);
   epoch_wake(self, self->replica >= r->goal);
 }
 

@@ -62,6 +62,7 @@ hv_epoch_event hv_epoch_round_event(const hv_epoch_round *round, const hv_epoch_
                           .members = members,
                           .n_members = f->n_members,
                           .n_lost = f->n_lost,
+                          .ran_out = round->status == HV_TIMEOUT && round->has_group,
                           .ok = is_alone                 ? 1
                                 : round->status == HV_OK ? f->is_whole && round->alike
                                                          : round->alike};

@@ -93,6 +93,7 @@ static const hv_field of_config[] = {WHOLE(hv_epoch_config, options.use_local_up
                                      WHOLE(hv_epoch_config, target),
                                      WHOLE(hv_epoch_config, matchmaking_us),
                                      WHOLE(hv_epoch_config, averaging_us),
+                                     SIGNED(hv_epoch_config, averaging_given),
                                      NAMED(hv_epoch_config, company, companies),
                                      WHOLE(hv_epoch_config, alone_us),
                                      SIGNED(hv_epoch_config, begins_run),
@@ -115,7 +116,8 @@ static const hv_field of_event[] = {WHOLE(hv_epoch_event, now_us),         WHOLE
                                     WHOLE(hv_epoch_event, took_us),        SIGNED(hv_epoch_event, ok),
                                     NAMED(hv_epoch_event, which, whiches), NAMED(hv_epoch_event, outcome, outcomes),
                                     REAL(hv_epoch_event, share),           WHOLE(hv_epoch_event, n_lost),
-                                    BYTES(hv_epoch_event, mark),           SIGNED(hv_epoch_event, has_mark)};
+                                    BYTES(hv_epoch_event, mark),           SIGNED(hv_epoch_event, has_mark),
+                                    SIGNED(hv_epoch_event, ran_out)};
 static const hv_field of_member[] = {BYTES(hv_lineage_member, peer),         WHOLE(hv_lineage_member, is_client),
                                      WHOLE(hv_lineage_member, is_auxiliary), WHOLE(hv_lineage_member, has_word),
                                      BYTES(hv_lineage_member, word.mark),    SIGNED(hv_lineage_member, word.rank)};

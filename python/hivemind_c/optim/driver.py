@@ -55,6 +55,7 @@ class Driver:
             target=optimizer.target_batch_size,
             matchmaking=optimizer.matchmaking_time,
             averaging=optimizer.averaging_timeout,
+            averaging_given=optimizer.averaging_is_given,
             company=CHOICES.index(when_alone),
             alone=dht.bootstrap_timeout,
             begins_run=not dht.initial_peers or bool(dht.state()["is_initial"]),

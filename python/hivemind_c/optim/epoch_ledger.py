@@ -65,7 +65,8 @@ class EpochLedger:
         self.samples = _hivemind_c.SampleLedger()  #: what becomes of each sample; the background job writes in it, too
         self.clock_check = ClockCheck(optimizer.dht, optimizer.run_id)
         self.judge = EpochJudge(self._situation, bool(optimizer.dht.initial_peers))
-        self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time)
+        follows = optimizer.schedule.outer and not optimizer.averaging_is_given
+        self._timeouts = TimeoutCheck(optimizer.averaging_timeout, optimizer.matchmaking_time, follows)
         self.load_progress = LoadProgress(self.clock.now)
         target = optimizer.target_batch_size
         self._target = TargetCheck(target)

@@ -188,6 +188,8 @@ class Optimizer(TorchInterface, MetricReports):
 
     def _set_times(self, matchmaking: Optional[float], averaging: Optional[float], loading: Optional[float]) -> None:
         self.matchmaking_time = options.seconds(matchmaking, "matchmaking_time", default=15.0)
+        averaging = options.as_given(averaging, Optimizer.__init__, "averaging_timeout")
+        self.averaging_is_given = isinstance(averaging, options.Given)
         self.averaging_timeout = options.seconds(averaging, "averaging_timeout", default=60.0)
         self.load_state_timeout = options.seconds(loading, "load_state_timeout", default=600.0)
         options.check_times(self.averaging_timeout, self.matchmaking_time)

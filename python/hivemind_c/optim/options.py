@@ -40,6 +40,27 @@ def limited(dht: Any, upload_mbit: Optional[float]) -> Any:
     return dht
 
 
+class ByDefault(float):
+    """The default of an option."""
+
+
+class Given(float):
+    """The number with which a program gives an option."""
+
+
+def as_given(value: Any, taker: Callable[..., Any], name: str) -> Any:
+    """Returns a number as Given or ByDefault: that of the option of this name, unless another taker has said it.
+
+    Args:
+        value: The value.
+        taker: The function that has it.
+        name: The option.
+    """
+    if isinstance(value, (Given, ByDefault, bool)) or not isinstance(value, (int, float)):
+        return value
+    return (ByDefault if value == inspect.signature(taker).parameters[name].default else Given)(value)
+
+
 def seconds(value: Any, name: str, default: Optional[float] = None) -> float:
     """value, or for None the default if there is one."""
     if value is None and default is not None:

@@ -28,6 +28,7 @@ class RunPeer(PlanOptions):
     batch_size_per_step: Optional[int]
     matchmaking_time: float
     averaging_timeout: float
+    averaging_is_given: bool  # else rounds of differences may take what the line needs
     load_state_timeout: float
     shutdown_timeout: float
     client_mode: bool

@@ -23,10 +23,11 @@ class TimeoutCheck:
     Args:
         averaging_timeout: Longest time in seconds for the averages of a swarm epoch, searches for groups included.
         matchmaking_time: Seconds of it for the search.
+        follows: Rounds may take longer, as the line needs (csrc/core/epoch/epoch_line.c).
     """
 
-    def __init__(self, averaging_timeout: float, matchmaking_time: float):
-        self._timeout, self._matchmaking = averaging_timeout, matchmaking_time
+    def __init__(self, averaging_timeout: float, matchmaking_time: float, follows: bool = False):
+        self._timeout, self._matchmaking, self._follows = averaging_timeout, matchmaking_time, follows
         self._said = 0.0  # seconds needed, in the last sentence
 
     def look(self, record: EpochRecord) -> Optional[str]:
@@ -39,13 +40,18 @@ class TimeoutCheck:
         ran_out = any(RAN_OUT in why for why in record.why)
         if ran_out:  # the average that failed has as many values as the other one
             needed = SPARE * spent or self._timeout
-        elif record.members > 1 and spent > NEAR * (self._timeout - self._matchmaking):
+        elif not self._follows and record.members > 1 and spent > NEAR * (self._timeout - self._matchmaking):
             needed = spent
         else:
             return None
         if needed < WORSE * self._said:
             return None
         self._said = needed
+        if self._follows:
+            return (
+                "a round needed more time than it had: the next one has more, because averaging_timeout is not given, "
+                "and local steps give rounds the time that the line needs"
+            )
         enough = 10 * math.ceil((SPARE * needed + self._matchmaking) / 10)
         return (
             f"averaging_timeout={self._timeout:g} {'is too short for' if ran_out else 'hardly holds'} the averages of "

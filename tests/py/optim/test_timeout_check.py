@@ -53,6 +53,14 @@ def test_proposed_timeout_is_not_warned_about():
     assert TimeoutCheck(proposed, 5).look(epoch(1, reducing_s=48.0, **MOVED)) is None
 
 
+def test_round_that_gets_more_time_is_no_case_for_the_option():
+    """With local steps, and averaging_timeout at its default."""
+    check = TimeoutCheck(30, 5, follows=True)
+    assert check.look(epoch(0, reducing_s=24.0, **MOVED)) is None
+    text = check.look(epoch(1, reducing_s=24.0, why=RAN_OUT, **MOVED))
+    assert "the next one has more" in text and "averaging_timeout=" not in text
+
+
 PEER = """
 import logging, os, sys, time
 import torch, hivemind_c

@@ -278,6 +278,14 @@ def test_wrong_local_steps_are_an_error_with_a_remedy(case):
         local(local_steps=given)
 
 
+def test_rounds_follow_the_line_unless_the_timeout_is_given():
+    """Its default is another one than an Optimizer's."""
+    seen = Look(lambda trainer, module: trainer.strategy.optimizer.averaging_is_given, "on_train_batch_end")
+    for given in [{}, dict(averaging_timeout=30), dict(averaging_timeout=60.0), dict(averaging_timeout=10)]:
+        fit(local(**given), max_epochs=1, callbacks=[seen])
+    assert seen.seen[::4] == [False, False, True, True]
+
+
 def test_local_steps_and_an_outer_optimizer_are_refused_together():
     with pytest.raises(ValueError, match="remove one of them"):
         local(outer_optimizer=torch.optim.SGD)

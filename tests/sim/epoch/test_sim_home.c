@@ -117,6 +117,18 @@ static void liar_that_offers_another_state_costs_nobody_an_epoch(void **unused) 
   plays_seeds(&s, 1);
 }
 
+/* Rounds need three times averaging_timeout on these lines: none ended well, and nobody made an outer step. */
+static void local_steps_get_rounds_as_long_as_the_line_needs(void **unused) {
+  (void)unused;
+  home_scene s = usual(3, 60000000, 60000000);
+  s.options = (hv_epoch_options){.use_local_updates = 1, .outer = 1, .average_state_every = 1};
+  s.averaging_us = 20000000;
+  s.joiners = 1;
+  s.for_us = 900000000;
+  s.goals = HOME_TOGETHER | HOME_NEVER_ALONE;
+  plays_seeds(&s, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),
@@ -127,6 +139,7 @@ int main(void) {
       cmocka_unit_test(slow_machine_costs_the_others_no_epochs),
       cmocka_unit_test(laptop_that_slept_for_ten_minutes_is_back_at_once),
       cmocka_unit_test(liar_that_offers_another_state_costs_nobody_an_epoch),
+      cmocka_unit_test(local_steps_get_rounds_as_long_as_the_line_needs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,9 +74,9 @@ static void judges_wait(room *r, size_t i) {
     s->since_us = now;
   }
   if (e->state == HV_EPOCH_ENDING) /* a late lane, and two rounds */
-    most = 4 * (g->averaging_us + g->matchmaking_us) + 2000000;
+    most = 4 * (hv_epoch_averaging_us(e) + g->matchmaking_us) + 2000000;
   else if (e->state == HV_EPOCH_COMING)
-    most = g->matchmaking_us + g->averaging_us + 2000000;
+    most = g->matchmaking_us + hv_epoch_averaging_us(e) + 2000000;
   else if (e->state == HV_EPOCH_LOADING || e->state == HV_EPOCH_REPEATING)
     most = g->load_ms * UINT64_C(1000) + 5000000;
   if (most && now > s->since_us + most + 2 * g->copy_us)

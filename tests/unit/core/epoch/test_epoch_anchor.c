@@ -433,6 +433,75 @@ static void loaded_state_is_offered_to_a_peer_without_one(void **unused) {
   }
 }
 
+/* A round that the line does not carry in time, or hardly: the next one has the time that the line needs. */
+static uint64_t next_round_has_us(scene *s) {
+  epoch_is_over(s);
+  s->now_us = s->e.again_us > s->now_us ? s->e.again_us : s->now_us;
+  steps_locally(s);
+  return has(s, HV_EPOCH_SEEK)->timeout_us - HV_EPOCH_SLACK_US;
+}
+
+static void ends_round(scene *s, uint64_t took_us, hv_epoch_outcome outcome, int ran_out) {
+  hv_lineage_member two[] = {member(1, s->lineage.mark), member(2, s->lineage.mark)};
+  s->now_us += took_us;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND,
+                         .outcome = outcome,
+                         .stamp = 77,
+                         .share = 1,
+                         .ran_out = ran_out,
+                         .members = two,
+                         .n_members = outcome == HV_EPOCH_CONFIRMED ? 2 : 0});
+}
+
+static void round_has_the_time_that_the_line_needs(void **unused) {
+  (void)unused;
+  uint64_t option_us = 15 * SECOND, most_us = HV_EPOCH_LINE_US;
+  const struct {
+    uint64_t took_us;
+    hv_epoch_outcome outcome;
+    int ran_out, given;
+    uint64_t next_us;
+  } cases[] = {{14 * SECOND, HV_EPOCH_FAILED, 1, 0, 3 * option_us}, /* it was sought before, so it had less */
+               {20 * SECOND, HV_EPOCH_FAILED, 1, 0, 60 * SECOND},
+               {14 * SECOND, HV_EPOCH_FAILED, 1, 1, option_us}, /* the program's stays */
+               {14 * SECOND, HV_EPOCH_FAILED, 0, 0, option_us}, /* a member has left */
+               {14 * SECOND, HV_EPOCH_NOBODY, 0, 0, option_us},
+               {most_us, HV_EPOCH_FAILED, 1, 0, most_us}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    scene *s = averages_differences();
+    s->e.config.averaging_given = cases[i].given;
+    ends_round(s, cases[i].took_us, cases[i].outcome, cases[i].ran_out);
+    assert_int_equal(next_round_has_us(s), cases[i].next_us);
+  }
+}
+
+static void round_that_ended_well_measures_the_line(void **unused) {
+  (void)unused;
+  scene *s = averages_differences();
+  ends_round(s, 12 * SECOND, HV_EPOCH_CONFIRMED, 0);
+  assert_int_equal(hv_epoch_averaging_us(&s->e), 36 * SECOND);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND, .outcome = HV_EPOCH_CONFIRMED}); /* nobody began it */
+  assert_int_equal(hv_epoch_averaging_us(&s->e), 36 * SECOND);
+}
+
+/* By eight averages of its size, of which a round moves two. */
+static void download_measures_the_line(void **unused) {
+  (void)unused;
+  scene *s = averages_differences();
+  s->e.config.entry_bytes = 1000;
+  s->e.config.state_bytes = 8000;
+  round_over(s, HV_EPOCH_GRADIENTS, HV_EPOCH_PARTED, NULL, 0);
+  s->f = (hv_progress_figures){.epoch = 1, .n_peers = 2, .ready = 1, .standing = HV_PROGRESS_LATE};
+  steps_locally(s);
+  assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+  s->now_us += 400 * SECOND;
+  state_comes(s, 1);
+  steps_locally(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_ADOPT, 1);
+  assert_int_equal(hv_epoch_averaging_us(&s->e), 3 * 100 * SECOND);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(batch_that_waited_for_the_swarm_is_a_step),
@@ -452,6 +521,9 @@ int main(void) {
       cmocka_unit_test(difference_that_is_not_finite_is_lost),
       cmocka_unit_test(hub_stays_where_the_trainers_are),
       cmocka_unit_test(loaded_state_is_offered_to_a_peer_without_one),
+      cmocka_unit_test(round_has_the_time_that_the_line_needs),
+      cmocka_unit_test(round_that_ended_well_measures_the_line),
+      cmocka_unit_test(download_measures_the_line),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,43 @@
+/* How long a round of differences may take: as long as the line needs, by what its rounds and the quickest load took
+ * (docs/design/local-steps.md, "Beside a slow line").
+ */
+#include "core/epoch/epoch_inner.h"
+
+enum { TIMES = 3 }; /* of what the line needs: it has slower moments */
+
+uint64_t hv_epoch_averaging_us(const hv_epoch *self) {
+  uint64_t option_us = self->config.averaging_us, need_us = self->line.need_us;
+  if (!self->traits.carries || self->config.averaging_given)
+    return option_us;
+  uint64_t us = need_us < HV_EPOCH_LINE_US / TIMES ? TIMES * need_us : HV_EPOCH_LINE_US;
+  return us > option_us ? us : option_us;
+}
+
+void epoch_line_begins(hv_epoch *self, uint64_t now_us) {
+  self->line.begun_us = now_us;
+}
+
+/* A round whose time ended needs more than it had. */
+void epoch_line_took(hv_epoch *self, const epoch_event *e) {
+  hv_epoch_line *line = &self->line;
+  uint64_t took_us = line->begun_us == HV_EPOCH_NONE ? 0 : e->now_us - line->begun_us, had_us = hv_epoch_averaging_us(self);
+  line->begun_us = HV_EPOCH_NONE;
+  if (!took_us || (!e->ran_out && e->outcome != HV_EPOCH_CONFIRMED))
+    return;
+  if (e->ran_out && took_us < had_us)
+    took_us = had_us;
+  if (took_us > line->need_us)
+    line->need_us = took_us;
+  else if (!e->ran_out)
+    line->need_us -= (line->need_us - took_us) / 8;
+}
+
+/* Each member sends an average twice: to those who make it, and as one who makes a part of it. So does it receive. */
+void epoch_line_loaded(hv_epoch *self) {
+  const hv_epoch_config *c = &self->config;
+  if (!c->state_bytes)
+    return;
+  double need_us = (double)self->load_us * 2 * (double)c->entry_bytes / (double)c->state_bytes;
+  if (need_us > (double)self->line.need_us)
+    self->line.need_us = need_us < (double)HV_EPOCH_LINE_US ? (uint64_t)need_us : HV_EPOCH_LINE_US;
+}
