@@ -561,7 +561,8 @@ static int gives_batch(pretender *p) {
 
 static void begins_batch(pretender *p) {
   p->is_computing = 1;
-  p->batch_due_us = now_of(p) + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
+  uint64_t rest_us = p->batches % PRETENDER_VALIDATES == PRETENDER_VALIDATES - 1 ? p->program.validates_us : 0;
+  p->batch_due_us = now_of(p) + rest_us + p->program.batch_us + below(p, p->program.batch_us / 8 + 1);
 }
 
 static void trains(pretender *p) {

@@ -20,6 +20,8 @@ enum { PRETENDER_STEPS = PRETENDER_VALUES - 1 }; /* this value of a replica is t
 enum { PRETENDER_ANCHOR = (PRETENDER_VALUES - 1) / 2, PRETENDER_MET = 80, PRETENDER_RANGES = PRETENDER_VALUES };
 enum { PRETENDER_BULK_MAX = 1 << 18, PRETENDER_BULK_BYTES = 12 }; /* of AdamW: a parameter and its two statistics */
 
+enum { PRETENDER_VALIDATES = 32 };
+
 enum { PRETENDER_LOG_LEAST = 8192 }; /* a log of a model without bulk */
 
 enum { PRETENDER_PARTS = 2 }; /* of a state: its values, and what is there for its bytes */
@@ -38,6 +40,7 @@ typedef struct pretender_program {
   hv_epoch_options options;
   hv_progress_terms terms;
   uint64_t batch_us, batch_samples;
+  uint64_t validates_us; /* each PRETENDER_VALIDATES batches it makes none for so long */
   uint64_t matchmaking_us, averaging_us;
   uint64_t hands_us;                  /* an action takes up to this */
   uint64_t copy_us;                   /* and so much more, if it is a copy of the state */

@@ -62,6 +62,45 @@ static void peers_with_long_batches_do_not_step_alone(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* A client waited again and again for an open peer whose batch outlasts the search: in 205 of 310 s it made no batch. */
+static void client_waits_once_for_an_open_peer_with_long_batches(void **unused) {
+  (void)unused;
+  home_scene s = usual(2, 4000000, 0);
+  s.clients = s.hubs = 1;
+  s.first_batch_us = 30000000;
+  s.for_us = 310000000;
+  s.goals = HOME_TRAINS;
+  plays_seeds(&s, 1);
+}
+
+/* One makes a batch in five epochs; then one validates for as long, now and then. */
+static void two_step_together_while_a_third_one_is_busy(void **unused) {
+  (void)unused;
+  home_scene s = usual(3, 4000000, 300000);
+  s.for_us = 300000000;
+  s.goals = HOME_NEVER_ALONE | HOME_TRAINS;
+  s.first_batch_us = 20000000;
+  plays_seeds(&s, 1);
+  s.first_batch_us = 0;
+  s.validates_us = 20000000;
+  s.goals |= HOME_TOGETHER;
+  plays_seeds(&s, 1);
+}
+
+/* The steps of one that was alone are in no log: a newcomer has to load its state within an epoch. */
+static void founder_that_was_alone_loses_no_sample(void **unused) {
+  (void)unused;
+  home_scene s = usual(1, 10000000, 5000000);
+  s.joiners = 1;
+  s.goals = HOME_MEETS | HOME_LOSES_NOTHING | HOME_NOBODY_DOUBTS;
+  plays_seeds(&s, 1);
+  s.load_us = 15000000;
+  s.joiners = 2;
+  s.for_us = 150000000;
+  s.goals = HOME_LOSES_NOTHING;
+  plays_seeds(&s, 1);
+}
+
 /* The fastest of four was cut off for ten minutes and went on alone. Its epoch was far beyond the others' then, and it never came
  * back: it made samples that nobody averaged. */
 static void fast_peer_comes_back_from_far_ahead(void **unused) {
@@ -134,6 +173,9 @@ int main(void) {
       cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),
       cmocka_unit_test(peers_with_long_batches_do_not_step_alone),
       cmocka_unit_test(peer_that_waits_for_others_makes_no_step_alone),
+      cmocka_unit_test(client_waits_once_for_an_open_peer_with_long_batches),
+      cmocka_unit_test(two_step_together_while_a_third_one_is_busy),
+      cmocka_unit_test(founder_that_was_alone_loses_no_sample),
       cmocka_unit_test(fast_peer_comes_back_from_far_ahead),
       cmocka_unit_test(newcomer_doubts_no_peer_with_slow_copies),
       cmocka_unit_test(slow_machine_costs_the_others_no_epochs),

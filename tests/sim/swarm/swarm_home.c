@@ -35,6 +35,7 @@ typedef struct seen {
   uint64_t came_us, met_us;          /* met_us: its first common epoch since; 0: none yet */
   uint64_t met, lost, alone, doubts; /* as the scene's second part began */
   uint64_t loads, repeated;          /* the same */
+  uint64_t ended_us;                 /* since then, in ends of epochs */
 } seen;
 
 typedef struct home {
@@ -94,6 +95,7 @@ static void judges(room *r) {
     judges_wait(r, i);
     if (!s->met_us && p->met > s->met)
       s->met_us = world(r);
+    s->ended_us += pretender_look(p)->state == HV_EPOCH_ENDING ? r->turn_us : 0;
   }
 }
 
@@ -207,6 +209,17 @@ static void judges_first(room *r) {
   swarm_figure(r->run, "never_with_others", (double)idle);
 }
 
+static void judges_ends(room *r, uint64_t since_us) {
+  uint64_t longest = 0, us = world(r) - since_us;
+  for (size_t i = homes.first_trainer; i < homes.n_first; i++) {
+    uint64_t ended = homes.seats[i].ended_us;
+    longest = ended > longest ? ended : longest;
+    if (is_goal(HOME_TRAINS) && 2 * ended > us)
+      swarm_fail(r->run, "n%zu waits for %.0f of %.0f s in ends of epochs", i, (double)ended * 1e-6, (double)us * 1e-6);
+  }
+  swarm_figure(r->run, "in_ends", (double)longest / (double)us);
+}
+
 static uint64_t told_of_first(const room *r) {
   uint64_t most = 0;
   for (size_t i = homes.first_trainer; i < homes.n_first; i++)
@@ -267,8 +280,9 @@ static void draws_lines(room *r, const home_scene *s) {
   hv_sim_set_window(r->run->sim, window > HOME_WINDOW ? (size_t)window : HOME_WINDOW);
 }
 
-static void adds_trainer(room *r, int client, double speed, uint64_t batch_us) {
+static void adds_trainer(room *r, int client, double speed, uint64_t batch_us, uint64_t validates_us) {
   pretender_program p = r->program;
+  p.validates_us = validates_us;
   p.client = client;
   p.batch_us = (uint64_t)((double)p.batch_us / times(speed));
   if (batch_us)
@@ -292,7 +306,8 @@ static void adds_first(room *r, const home_scene *s) {
                            : 1,
                  is_last ? s->last_batch_us
                  : !i    ? s->first_batch_us
-                         : 0);
+                         : 0,
+                 is_last ? s->validates_us : 0);
   }
   homes.n_first = r->n;
   homes.cut_a = homes.first_trainer;
@@ -306,7 +321,7 @@ static void cuts(room *r, int on) {
 
 static void newcomers_come(room *r, const home_scene *s) {
   for (size_t i = 0; i < s->joiners; i++) {
-    adds_trainer(r, i < s->client_joiners, s->joiner_speed, 0);
+    adds_trainer(r, i < s->client_joiners, s->joiner_speed, 0, 0);
     if (s->gap_us && i + 1 < s->joiners)
       runs_for(r, s->gap_us);
   }
@@ -421,6 +436,7 @@ void swarm_home_plays(swarm_run *run, const home_scene *s) {
   judges_newcomers(&r);
   judges_first(&r);
   judges_pace(&r, told, since_us);
+  judges_ends(&r, since_us);
   if (homes.apart != SIZE_MAX)
     judges_back(&r);
   swarm_over(run);

@@ -14,7 +14,8 @@ typedef enum home_goal {
   HOME_NEVER_ALONE = 32,  /* nobody makes a step to which nobody came */
   HOME_TOGETHER = 64,     /* in the second part all average with others */
   HOME_REPEATS = 128,     /* one that was cut off, or stood still, has repeated steps, and loaded no state */
-  HOME_KEEPS_OWN = 256    /* that peer loses no sample */
+  HOME_KEEPS_OWN = 256,   /* that peer loses no sample */
+  HOME_TRAINS = 512       /* those who trained before wait in ends of epochs for half of the time at most */
 } home_goal;
 
 /* A stranger that means harm, beside newcomers. */
@@ -38,6 +39,7 @@ typedef struct home_scene {
   hv_epoch_company company;
   double first_speed, last_speed;         /* of the first trainer, and of the last one, in speeds of the others; 0: 1 */
   uint64_t first_batch_us, last_batch_us; /* of the last trainer, with as many samples as fit in; 0: as of the others */
+  uint64_t validates_us;                  /* of the last trainer, each PRETENDER_VALIDATES batches */
   uint64_t log_memory;                    /* of each; 0: the bytes of the model */
   uint64_t copy_us;                       /* a copy of the state takes so long */
   size_t joiners, client_joiners;
