@@ -79,6 +79,8 @@ struct hv_request {
  * Ordered, bidirectional, opened by one side with a first message. Core sets `on` when it opens a stream, or while it handles
  * STREAM_OPENED. If `on` stays NULL, the world refuses the stream. */
 typedef struct hv_stream hv_stream;
+/* How the messages of a stream share the line with others (core/util/turns.h). */
+typedef enum hv_turn { HV_TURN_ANY, HV_TURN_ROUND, HV_TURN_LOAD } hv_turn;
 typedef struct hv_stream_events {
   /* A message arrived. event->msg is its header, event->payload its bytes (NULL if none), both borrowed; hv_payload_keep keeps
    * the bytes. Kept bytes count against the stream's window: while it is full, nothing is read and the sender must wait. */
@@ -88,6 +90,7 @@ typedef struct hv_stream_events {
   /* The last event: HV_OK if both sides ended the stream, else the reason. `self` is freed afterwards. */
   void (*closed)(hv_stream *self, const hv_event *event);
   int heavy; /* 1: a bulk stream; the world may spread it over several connections */
+  hv_turn turn;
 } hv_stream_events;
 struct hv_stream {
   const hv_stream_events *on;

@@ -432,12 +432,14 @@ static void got_closed(hv_stream *stream, const hv_event *event) {
 }
 
 const hv_stream_events stream_on = {got_data, got_ready, got_closed, .heavy = 1};
+const hv_stream_events round_on = {got_data, got_ready, got_closed, .heavy = 1, .turn = HV_TURN_ROUND};
+const hv_stream_events load_on = {got_data, got_ready, got_closed, .heavy = 1, .turn = HV_TURN_LOAD};
 
 void open_now(recorder *rec, void *arg) {
   opening *o = arg;
   hv_msg first = {.kind = HV_MSG_PARCEL};
   o->s->rec = rec;
-  IN_ENV(rec, o->status = rec->env->stream_open(rec->env, &o->to, &first, &stream_on, o->s, &o->s->stream));
+  IN_ENV(rec, o->status = rec->env->stream_open(rec->env, &o->to, &first, o->s->on ? o->s->on : &stream_on, o->s, &o->s->stream));
   if (o->status == HV_OK)
     pour(o->s);
 }

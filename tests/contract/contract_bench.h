@@ -17,8 +17,9 @@ typedef struct recorder recorder;
 
 typedef struct a_stream {
   recorder *rec;
-  hv_stream *stream; /* NULL before it is open, and once it is closed */
-  uint32_t version;  /* of the protocol; of incoming ones */
+  const hv_stream_events *on; /* NULL: stream_on */
+  hv_stream *stream;          /* NULL before it is open, and once it is closed */
+  uint32_t version;           /* of the protocol; of incoming ones */
   int data, wrong, ready, closed;
   size_t bytes;
   uint64_t sent;    /* messages taken by the world */
@@ -156,7 +157,7 @@ void all_released(bench *b, a_stream *s);
 a_stream *new_stream(void);
 void send_sized(recorder *rec, void *arg);
 extern const uint8_t too_much[HV_MSG_BLOB_MAX + 1];
-extern const hv_stream_events stream_on;
+extern const hv_stream_events stream_on, round_on, load_on;
 
 /* One test, and which fixtures it is for. */
 typedef struct contract_test {

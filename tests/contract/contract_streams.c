@@ -1,5 +1,7 @@
 #include "contract/contract_bench.h"
 
+#include "core/util/turns.h"
+
 static void a_stream_carries_all_in_order_both_ways(void **state) {
   bench *b = open_bench(state, 2, 0);
   SET(b, 1, echo_streams, 1);
@@ -113,6 +115,59 @@ static void a_slow_reader_holds_the_sender_back(void **state) {
   assert_int_equal(t->wrong, 0);
   pthread_mutex_unlock(&b->lock);
   ends_well(b, s);
+}
+
+typedef struct more {
+  a_stream *s;
+  uint64_t n, now_us;
+} more;
+
+static void send_more(recorder *rec, void *arg) {
+  more *m = arg;
+  m->now_us = rec->env->now_us(rec->env);
+  for (uint64_t i = 0; i < m->n; i++)
+    if (send_one(m->s, m->s->sent, m->s->piece, 1) != HV_OK)
+      violated(rec, "a piece was not taken");
+}
+
+/* A round's messages wait for a member that takes nothing: then a load has a turn each HV_TURNS_STUCK_US. */
+static void load_waits_for_its_turn_while_a_round_waits(void **state) {
+  enum { N = 16, LEAST_MS = N / 2 * HV_TURNS_STUCK_US / 1000 };
+  bench *b = open_bench(state, 2, 0);
+  size_t n = b->f->window_max / PIECE + 64;
+  SET(b, 1, hold_streams, 1);
+  a_stream *round = new_stream(), *load = new_stream();
+  round->piece = load->piece = PIECE;
+  round->to_send = n;
+  round->on = &round_on;
+  load->on = &load_on;
+  open_to(b, 0, target(b, 1), round);
+  a_stream *taker = taken(b, 1, 0);
+  assert_true(reaches(b, &round->busy, 1, SOON_MS));
+  let_pass(b, 500); /* until nothing of it moves */
+  SET(b, 1, hold_streams, 0);
+  open_to(b, 0, target(b, 1), load);
+  a_stream *loader = taken(b, 1, 1);
+  more begins = {load, N, 0}, ends = {load, N, 0};
+  within(b, 0, send_more, &begins);
+  assert_true(reaches(b, &loader->data, N, SOON_MS));
+  more after = {load, 0, 0};
+  within(b, 0, send_more, &after);
+  if (b->f->still)
+    assert_true(after.now_us - begins.now_us >= LEAST_MS * UINT64_C(1000));
+  within(b, 1, let_go_of_all, taker);
+  assert_true(reaches(b, &taker->data, (int)n, SOON_MS));
+  within(b, 0, send_more, &ends);
+  assert_true(reaches(b, &loader->data, 2 * N, LEAST_MS)); /* no round waits any more */
+  assert_int_equal(loader->wrong + taker->wrong, 0);
+  within(b, 0, cancel_side, round);
+  within(b, 0, cancel_side, load);
+  assert_true(reaches(b, &round->closed, 1, SOON_MS) && reaches(b, &load->closed, 1, SOON_MS));
+  all_released(b, round);
+  all_released(b, load);
+  free(round);
+  free(load);
+  close_bench(b);
 }
 
 typedef struct paced {
@@ -384,6 +439,7 @@ const contract_test contract_streams[] = {
     TEST(no_bytes_and_zero_bytes_are_messages_too),
     TEST(largest_payload_passes_and_a_larger_one_is_refused_at_once),
     TEST(a_slow_reader_holds_the_sender_back),
+    TEST(load_waits_for_its_turn_while_a_round_waits),
     TEST(paced_stream_keeps_its_rate_and_is_free_afterwards),
     TEST(held_payloads_outlive_their_stream),
     TEST(ended_side_of_a_stream_only_receives),

@@ -28,6 +28,7 @@ struct contract_fixture {
   int claims_only;      /* 1: no TLS, an id is what the peer claims */
   hv_versions versions; /* of nodes for which the test wants no others; zeros: those of this code */
   int paces;            /* 1: stream_pace does what it says; 0: this system cannot */
+  int still;            /* 1: what a receiver does not take stands still at once; 0: buffers grow for a while */
   size_t window_max;    /* stream_send must have said HV_BUSY before that many bytes were taken and not read */
 
   /* A world with n nodes, all started. NULL: it could not be made. */

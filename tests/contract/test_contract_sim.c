@@ -94,6 +94,7 @@ int main(void) {
       .name = "hv_env on the sim",
       .arg = &plain,
       .paces = 1,
+      .still = 1,
       .window_max = 17 << 20, /* 8 MiB taken and 8 MiB unread, and a piece */
       .open = open_world,
       .close = close_world,

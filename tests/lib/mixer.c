@@ -184,7 +184,7 @@ static void got_closed(hv_stream *stream, const hv_event *event) {
   free_thing(t);
 }
 
-static const hv_stream_events stream_on = {got_data, got_ready, got_closed, 0};
+static const hv_stream_events stream_on = {got_data, got_ready, got_closed, .heavy = 0};
 
 static void open_stream(mixer *m) {
   thing *t = new_thing(m, STREAM);

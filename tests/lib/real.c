@@ -108,7 +108,7 @@ void real_start(real_node *node, const real_options *options) {
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&node->changed, &attr);
   pthread_condattr_destroy(&attr);
-  node->swallow = (hv_stream_events){options->data ? options->data : real_data, stream_ready, stream_closed, 0};
+  node->swallow = (hv_stream_events){options->data ? options->data : real_data, stream_ready, stream_closed, .heavy = 0};
   node->hold = options->hold;
   node->asked = options->asked;
   node->refuse = options->refuse;

@@ -612,7 +612,7 @@ void hv_council_seen(hv_council *c, size_t member) {
 }
 
 void hv_council_opened(hv_council *c, const hv_msg_attend *attend, hv_stream *stream) {
-  static const hv_stream_events on = {member_said, council_room_again, member_left, 0};
+  static const hv_stream_events on = {member_said, council_room_again, member_left, .heavy = 0};
   if (c->over || !is_of_the_view(c, attend->member) || hv_members_has(&c->given_up, c->round->me))
     return;
   council_notice_time(c);

@@ -124,7 +124,7 @@ static void line_closed(hv_stream *stream, const hv_event *event) {
 }
 
 static void open_line(hv_council *c) {
-  static const hv_stream_events on = {hear, council_room_again, line_closed, 0};
+  static const hv_stream_events on = {hear, council_room_again, line_closed, .heavy = 0};
   hv_msg hello = {.kind = HV_MSG_ATTEND, .u.attend = {.member = (uint32_t)c->round->me, .view = c->promised}};
   memcpy(hello.u.attend.round, c->round->id, HV_ROUND_ID_SIZE);
   c->seats[c->chair].lost = 0;

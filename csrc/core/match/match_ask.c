@@ -217,7 +217,7 @@ static void stranger_closed(hv_stream *stream, const hv_event *event) {
 }
 
 void match_ask_strangers(hv_match *match) {
-  static const hv_stream_events on = {stranger_answered, stranger_ready, stranger_closed, 0};
+  static const hv_stream_events on = {stranger_answered, stranger_ready, stranger_closed, .heavy = 0};
   hv_roster *roster = &match->roster;
   if (match->config.apart) /* its setup may still come, and nobody is to wait for it */
     return;

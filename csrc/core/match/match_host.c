@@ -524,7 +524,7 @@ static hv_roster_entry *better_host(hv_match *match, const hv_rank *rank, int st
 }
 
 void match_host_opened(hv_match *match, const hv_event *event) {
-  static const hv_stream_events on = {joiner_heard, joiner_ready, joiner_closed, 0};
+  static const hv_stream_events on = {joiner_heard, joiner_ready, joiner_closed, .heavy = 0};
   const hv_msg_join *join = &event->msg->u.join;
   hv_stream *stream = event->stream;
   match_gathering *g = gathering_find(match, join->epoch);

@@ -441,7 +441,7 @@ static hv_status send_gather(hv_match *match, hv_stream *stream) {
 
 /* 0: it cannot even be asked. */
 static int join(hv_match *match, const hv_roster_entry *entry) {
-  static const hv_stream_events on = {seek_heard, seek_ready, seek_host_closed, 0};
+  static const hv_stream_events on = {seek_heard, seek_ready, seek_host_closed, .heavy = 0};
   match_seek *s = &match->seek;
   uint8_t addrs[HV_CONTACT_ADDRS_MAX];
   hv_target target;

@@ -225,7 +225,7 @@ static void incoming_closed(hv_stream *stream, const hv_event *event) {
 }
 
 void hv_parcels_opened(hv_parcels *parcels, const hv_event *event) {
-  static const hv_stream_events on = {piece_came, parcel_nothing_to_send, incoming_closed, 0};
+  static const hv_stream_events on = {piece_came, parcel_nothing_to_send, incoming_closed, .heavy = 0};
   uint64_t size = event->msg->u.parcel.size;
   const hv_stream *from = event->stream;
   int stranger = parcels->tier && parcels->tier(parcels->arg, &from->peer) != HV_TIER_TRUSTED;

@@ -46,7 +46,7 @@ void hv_parting_fini(hv_parting *parting) {
 
 /* 0: it cannot be remembered, and is broken off at once. */
 static int parting_take(hv_parting *parting, hv_stream *stream) {
-  static const hv_stream_events on = {nothing_heard, nothing_heard, parting_closed, 0};
+  static const hv_stream_events on = {nothing_heard, nothing_heard, parting_closed, .heavy = 0};
   hv_env *env = parting->env;
   parted *p = hv_mem_zalloc(env->mem, sizeof *p);
   stream->on = &on;

@@ -74,7 +74,7 @@ static void hub_closed(hv_stream *stream, const hv_event *event) {
 }
 
 static void open_stream(hv_presence_hub *hub) {
-  static const hv_stream_events on = {hub_said, nothing, hub_closed, 0};
+  static const hv_stream_events on = {hub_said, nothing, hub_closed, .heavy = 0};
   hv_presence *p = hub->presence;
   hv_msg msg = {.kind = HV_MSG_PRESENT, .u.present = {.life = p->peers->life}};
   hv_target to;
@@ -163,7 +163,7 @@ static guest *guest_new(hv_presence *p, const hv_stream *stream) {
 }
 
 void hv_presence_opened(hv_presence *p, const hv_event *event) {
-  static const hv_stream_events on = {guest_said, nothing, guest_closed, 0};
+  static const hv_stream_events on = {guest_said, nothing, guest_closed, .heavy = 0};
   hv_stream *stream = event->stream;
   const hv_peers_entry *entry = hv_peers_find(p->peers, &stream->peer);
   if (p->stopping || (entry && !entry->card.client_mode) || hv_peer_equal(&stream->peer, &p->peers->config.me.id))

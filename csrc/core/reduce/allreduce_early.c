@@ -183,7 +183,7 @@ static int has_place(const hv_allreduce_registry *registry, const hv_peer_id *pe
 }
 
 static void early_wait(hv_allreduce_registry *registry, const hv_event *event) {
-  static const hv_stream_events on = {early_data, early_ready, early_closed, 0};
+  static const hv_stream_events on = {early_data, early_ready, early_closed, .heavy = 0};
   const hv_peer_id *peer = &event->stream->peer;
   int stranger = registry->tier && registry->tier(registry->arg, peer) != HV_TIER_TRUSTED;
   early *e = has_place(registry, peer, stranger) ? hv_mem_zalloc(registry->env->mem, sizeof *e) : NULL;

@@ -656,7 +656,7 @@ static int lacks_well(const hv_reducer *r, const hv_msg_share *share) {
 }
 
 void hv_reducer_opened(hv_reducer *r, const hv_msg_share *share, hv_stream *stream) {
-  static const hv_stream_events on = {chunk_came, reducer_room_again, reducer_stream_over, 0};
+  static const hv_stream_events on = {chunk_came, reducer_room_again, reducer_stream_over, .turn = HV_TURN_ROUND};
   contributor *g = &r->contributors[share->member];
   if (g->state != CONTRIBUTOR_EXPECTED || r->status != HV_OK || !lacks_well(r, share))
     return;

@@ -469,7 +469,7 @@ hv_status hv_share_new(hv_env *env, const hv_round *round, const hv_view *view, 
 }
 
 void hv_share_start(hv_share *s) {
-  static const hv_stream_events on = {average_came, share_room_again, share_stream_over, .heavy = 1};
+  static const hv_stream_events on = {average_came, share_room_again, share_stream_over, .heavy = 1, .turn = HV_TURN_ROUND};
   if (s->status != HV_OK)
     return;
   s->moved_us = s->looked_us = s->env->now_us(s->env);

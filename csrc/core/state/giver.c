@@ -237,7 +237,7 @@ static void give_late(hv_timer *timer, const hv_event *event) {
 }
 
 static void give_open(giving *g) {
-  static const hv_stream_events on = {give_answered, give_ready, give_closed, .heavy = 1};
+  static const hv_stream_events on = {give_answered, give_ready, give_closed, .heavy = 1, .turn = HV_TURN_LOAD};
   hv_env *env = g->givers->env;
   const hv_peer_id *hub = &g->hubs[g->at];
   const hv_manifest *m = &g->snapshot->manifest;

@@ -349,7 +349,7 @@ static void refusal_late(hv_timer *timer, const hv_event *event) {
 
 /* Refuses a stream with the cause, if not too many are being refused: else the world does it without one. */
 static void gift_refuse(hv_takers *takers, hv_stream *stream, hv_status status, const char *text) {
-  static const hv_stream_events on = {refusal_said, nothing_to_send, refusal_closed, 0};
+  static const hv_stream_events on = {refusal_said, nothing_to_send, refusal_closed, .heavy = 0};
   size_t of_peer = 0, of_network = 0;
   for (const refusal *r = takers->refusals; r; r = r->next) {
     of_peer += hv_peer_equal(&r->stream->peer, &stream->peer);
@@ -373,7 +373,7 @@ static void gift_refuse(hv_takers *takers, hv_stream *stream, hv_status status, 
 }
 
 void hv_takers_opened(hv_takers *takers, const hv_event *event) {
-  static const hv_stream_events on = {piece_came, nothing_to_send, arrival_closed, 0};
+  static const hv_stream_events on = {piece_came, nothing_to_send, arrival_closed, .heavy = 0};
   const hv_msg_gift *gift = &event->msg->u.gift;
   const char *text;
   if (takers->stopping)

@@ -172,7 +172,7 @@ static void upload_refuse(hv_upload *u, hv_status why) {
 
 hv_upload *hv_upload_new(hv_env *env, hv_stream *stream, hv_snapshot *snapshot, hv_status refusal,
                          void (*over)(void *arg, hv_upload *self), void *arg) {
-  static const hv_stream_events on = {asked, upload_ready, upload_closed, 0};
+  static const hv_stream_events on = {asked, upload_ready, upload_closed, .turn = HV_TURN_LOAD};
   hv_upload *u = hv_mem_zalloc(env->mem, sizeof *u);
   if (!u)
     return NULL;

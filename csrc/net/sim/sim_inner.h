@@ -10,6 +10,7 @@
 #define HV_NET_SIM_INNER_H
 
 #include "core/peers/spoken.h"
+#include "core/util/turns.h"
 #include "net/identity.h"
 #include "net/sim/sim.h"
 #include "net/sim/sim_nat.h"
@@ -126,6 +127,7 @@ struct sim_node {
   sim_call *asked;              /* calls that others make to it */
   struct sim_request *requests; /* calls to it that its core has not answered */
   sim_end *ends;                /* its ends of streams */
+  hv_turns turns;               /* which of their messages leave first */
   sim_pair *diallers;           /* connections that others opened to it */
   hv_job *jobs;                 /* under way */
   hv_command *commands, **last_command;
@@ -307,7 +309,7 @@ void sim_calls_lost(sim_node *gone);                       /* ends the calls of 
 void sim_calls_drop(sim_node *node);                       /* frees the node's own calls; its core gets no event */
 void sim_requests_drop(sim_node *node);
 
-/* ---- streams (sim_stream.c) ---- */
+/* ---- streams (sim_stream.c; their windows: sim_window.c) ---- */
 
 typedef struct sim_segment sim_segment; /* a message on its way, with its cost: the bytes that it counts in windows */
 typedef struct sim_held sim_held;       /* a payload that a core has received */
@@ -359,6 +361,10 @@ struct sim_stream_ends {
   char why[HV_VERSIONS_TEXT_MAX]; /* a text about versions */
 };
 
+static inline sim_end *sim_other(sim_end *end) {
+  return &end->both->ends[end == &end->both->ends[0]];
+}
+
 /* These five fill hv_env. */
 hv_status sim_stream_open(hv_env *env, const hv_target *to, const hv_msg *first, const hv_stream_events *on, void *owner,
                           hv_stream **out);
@@ -366,12 +372,19 @@ hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
 void sim_stream_end(hv_env *env, hv_stream *stream);
 void sim_stream_cancel(hv_env *env, hv_stream *stream);
 void sim_stream_pace(hv_env *env, hv_stream *stream, uint64_t rate);
-void sim_stream_arrives(sim_end *end);                       /* SIM_ARRIVE */
-void sim_stream_credit(sim_end *end);                        /* SIM_CREDIT */
-void sim_stream_leaves(sim_end *end);                        /* SIM_LEAVE */
-void sim_stream_ready(sim_end *end);                         /* SIM_READY */
-void sim_stream_closes(sim_end *end);                        /* SIM_CLOSE */
-void sim_stream_pulse(sim_end *end);                         /* SIM_PULSE */
+void sim_stream_arrives(sim_end *end); /* SIM_ARRIVE */
+void sim_stream_credit(sim_end *end);  /* SIM_CREDIT */
+void sim_stream_leaves(sim_end *end);  /* SIM_LEAVE */
+void sim_stream_ready(sim_end *end);   /* SIM_READY */
+void sim_stream_closes(sim_end *end);  /* SIM_CLOSE */
+void sim_stream_pulse(sim_end *end);   /* SIM_PULSE */
+/* Sends a window update to the sender: so many bytes were released. If SIM_CREDITS are under way, the last one is merged with it.
+ */
+void sim_window_grant(sim_end *sender, size_t bytes);
+/* A copy of what has arrived, for the core of this end; the window has room again when that is released. NULL: no memory. */
+hv_payload *sim_window_hold(sim_end *end, hv_payload *payload);
+/* The end is freed: what its core still holds counts in no window any more. */
+void sim_window_detach(sim_end *end);
 void sim_streams_forget(sim_node *node, const sim_node *to); /* cancels the node's streams with another one */
 /* Breaks all streams of a dying node. Its own core gets no event; the other ends get STREAM_CLOSED if tell_others is set. */
 void sim_streams_break(sim_node *node, int tell_others);

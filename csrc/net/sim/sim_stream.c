@@ -20,21 +20,10 @@ struct sim_segment {
   uint64_t due;
   uint64_t content;
   enum { OPENS, DATA, ENDS } what;
+  int ahead; /* it is of a round, and counts in the node's line until it arrives */
   size_t header_size;
   uint8_t header[]; /* encoded by hv_wire_write_bulk */
 };
-
-/* A received payload, charged to the receiving node until its core releases it. */
-struct sim_held {
-  hv_payload payload; /* first */
-  hv_span part;
-  sim_end *end; /* NULL: the stream was freed */
-  sim_held *next, **where;
-};
-
-static sim_end *other(sim_end *end) {
-  return &end->both->ends[end == &end->both->ends[0]];
-}
 
 static hv_sim *world(const sim_end *end) {
   return end->node->sim;
@@ -42,24 +31,26 @@ static hv_sim *world(const sim_end *end) {
 
 static void set(sim_end *end, sim_alarm *alarm, sim_kind kind, uint64_t due) {
   /* SIM_ARRIVE is an event of the receiving node, which may be paused. */
-  sim_alarm_set(world(end), alarm, kind, kind == SIM_ARRIVE ? other(end)->node->index : end->node->index, due);
+  sim_alarm_set(world(end), alarm, kind, kind == SIM_ARRIVE ? sim_other(end)->node->index : end->node->index, due);
 }
 
 /* ---- making and freeing ---- */
 
-static void drop_segments(sim_segment **first, sim_segment ***last) {
+static void leaves_line(sim_node *node, sim_segment *segment) {
+  if (segment->ahead)
+    hv_turns_left(&node->turns, segment->cost, node->sim->now);
+  segment->ahead = 0;
+}
+
+static void drop_segments(sim_node *node, sim_segment **first, sim_segment ***last) {
   while (*first) {
     sim_segment *segment = *first;
     *first = segment->next;
+    leaves_line(node, segment);
     hv_payload_release(segment->payload);
     hv_mem_free(segment);
   }
   *last = first;
-}
-
-static void detach_held(sim_end *end) {
-  for (; end->held; end->held = end->held->next)
-    end->held->end = NULL;
 }
 
 static void still(sim_end *end) {
@@ -75,9 +66,9 @@ static void break_off(sim_stream_ends *both) {
   both->broken = 1;
   for (int i = 0; i < 2; i++) {
     still(&both->ends[i]);
-    drop_segments(&both->ends[i].queue, &both->ends[i].queue_end);
-    drop_segments(&both->ends[i].flight, &both->ends[i].flight_end);
-    drop_segments(&both->ends[i].waiting, &both->ends[i].waiting_end);
+    drop_segments(both->ends[i].node, &both->ends[i].queue, &both->ends[i].queue_end);
+    drop_segments(both->ends[i].node, &both->ends[i].flight, &both->ends[i].flight_end);
+    drop_segments(both->ends[i].node, &both->ends[i].waiting, &both->ends[i].waiting_end);
   }
 }
 
@@ -87,7 +78,7 @@ static void free_if_over(sim_stream_ends *both) {
     return;
   break_off(both);
   for (int i = 0; i < 2; i++)
-    detach_held(&both->ends[i]);
+    sim_window_detach(&both->ends[i]);
   sim_heap_unhold(&sim->heap, 2 * ALARMS);
   hv_mem_free(both);
 }
@@ -171,16 +162,16 @@ static void close_at(sim_end *end, uint64_t due, hv_status status, const char *t
 static int gets_through(sim_end *end) {
   hv_sim *sim = world(end);
   const sim_end *ends = end->both->ends;
-  return !sim_blocked(sim, end->node->index, other(end)->node->index) &&
+  return !sim_blocked(sim, end->node->index, sim_other(end)->node->index) &&
          sim_carries(sim, ends[0].node->index, ends[1].node->index, end->both->way);
 }
 
 /* Closes the other end after the delay of the link, unless nothing gets there. */
 static void tell_other(sim_end *end, hv_status status, const char *text) {
   hv_sim *sim = world(end);
-  uint32_t here = end->node->index, there = other(end)->node->index;
+  uint32_t here = end->node->index, there = sim_other(end)->node->index;
   if (gets_through(end))
-    close_at(other(end), sim->now + sim_delay_us(sim, here, there), status, text);
+    close_at(sim_other(end), sim->now + sim_delay_us(sim, here, there), status, text);
 }
 
 void sim_stream_closes(sim_end *end) {
@@ -196,11 +187,11 @@ void sim_stream_closes(sim_end *end) {
 /* Closes both ends if both half-closes have arrived. */
 static void close_if_said(sim_end *end) {
   hv_sim *sim = world(end);
-  if (!end->got_end || !other(end)->got_end)
+  if (!end->got_end || !sim_other(end)->got_end)
     return;
-  uint64_t back = sim_delay_us(sim, end->node->index, other(end)->node->index);
+  uint64_t back = sim_delay_us(sim, end->node->index, sim_other(end)->node->index);
   close_at(end, sim->now, HV_OK, "");
-  close_at(other(end), sim->now + back, HV_OK, "");
+  close_at(sim_other(end), sim->now + back, HV_OK, "");
 }
 
 void sim_stream_cancel(hv_env *env, hv_stream *stream) {
@@ -223,7 +214,7 @@ static void fail(sim_end *end, hv_status status, const char *text) {
 
 void sim_streams_forget(sim_node *node, const sim_node *to) {
   for (sim_end *end = node->ends; end; end = end->next)
-    if (other(end)->node == to && end->live && !end->both->broken) {
+    if (sim_other(end)->node == to && end->live && !end->both->broken) {
       break_off(end->both);
       close_at(end, node->sim->now, HV_CANCELLED, "the connection was dropped");
       tell_other(end, HV_CLOSED, "the peer dropped the connection");
@@ -301,6 +292,20 @@ static int takes_time(sim_end *end, uint64_t now) {
   return 0;
 }
 
+static hv_turn turn_of(const sim_end *end) {
+  return end->pub && end->pub->on ? end->pub->on->turn : HV_TURN_ANY;
+}
+
+/* True if the rounds go first; then `leave` is set. */
+static int gives_way(sim_end *end, uint64_t now) {
+  hv_turns *turns = &end->node->turns;
+  size_t cost = end->queue->cost;
+  if (turn_of(end) != HV_TURN_LOAD || hv_turns_load(turns, cost, now))
+    return 0;
+  set(end, &end->leave, SIM_LEAVE, hv_turns_due_us(turns, cost, now));
+  return 1;
+}
+
 static int has_room(const sim_end *end) {
   return end->unread == 0 || end->queue->what == ENDS || end->unread + end->queue->cost <= end->node->sim->config.window;
 }
@@ -308,8 +313,8 @@ static int has_room(const sim_end *end) {
 /* Sends the messages of the queue for which the receiver's window has room. */
 static void pump(sim_end *end) {
   hv_sim *sim = world(end);
-  sim_pair *pair = sim_pair_of(sim, end->node->index, other(end)->node->index);
-  while (end->queue && has_room(end) && !takes_time(end, sim->now)) {
+  sim_pair *pair = sim_pair_of(sim, end->node->index, sim_other(end)->node->index);
+  while (end->queue && has_room(end) && !takes_time(end, sim->now) && !gives_way(end, sim->now)) {
     sim_segment *segment = end->queue;
     uint64_t leave = segment->what == OPENS && pair ? sim_dial(sim, pair) : sim->now;
     uint64_t due = pair ? sim_transit(sim, pair, leave, segment->cost) : leave;
@@ -352,6 +357,10 @@ static void take_on(sim_end *end, sim_segment *segment) {
     end->waiting_end = &segment->next;
     return;
   }
+  if (segment->what == DATA && turn_of(end) == HV_TURN_ROUND) {
+    hv_turns_wait(&end->node->turns, segment->cost, world(end)->now);
+    segment->ahead = 1;
+  }
   *end->queue_end = segment;
   end->queue_end = &segment->next;
   pump(end);
@@ -368,7 +377,7 @@ static hv_status write_header(sim_end *end, const hv_msg *header, hv_span *out) 
 /* False if the stream fails before its first message is sent; then its end is set. */
 static int may_open(sim_end *end, const hv_target *to, hv_status nobody) {
   hv_sim *sim = world(end);
-  sim_node *there = other(end)->node;
+  sim_node *there = sim_other(end)->node;
   if (nobody == HV_OK) {
     int is_meant = (!hv_peer_is_known(&to->id) || hv_peer_equal(&to->id, &there->id)) && !sim_apart(end->node, there);
     if (there->life == SIM_DEAD || is_meant || sim_blocked(sim, end->node->index, there->index))
@@ -444,7 +453,7 @@ static hv_status begin_met(sim_end *end, const hv_event *event) {
   hv_status status = HV_OK;
   for (const sim_segment *h = held; h && status == HV_OK && !end->both->broken; h = h->next)
     status = send_held(end, &to, h);
-  drop_segments(&held, &held_end);
+  drop_segments(end->node, &held, &held_end);
   if (status == HV_OK && end->said_end && !end->both->broken)
     send_end(end);
   return status;
@@ -534,8 +543,8 @@ hv_status sim_stream_send(hv_env *env, hv_stream *stream, const hv_msg *header, 
   }
   if (end->both->broken) { /* this end has not learned of it yet: the message reaches no stream */
     end->taken += cost;
-    uint32_t here = end->node->index, there = other(end)->node->index;
-    if (!other(end)->node->unplugged && gets_through(end) && !sim_blocked(sim, there, here))
+    uint32_t here = end->node->index, there = sim_other(end)->node->index;
+    if (!sim_other(end)->node->unplugged && gets_through(end) && !sim_blocked(sim, there, here))
       close_at(end, sim->now + sim_delay_us(sim, here, there) + sim_delay_us(sim, there, here), HV_CLOSED,
                "the peer knows no such stream");
     return HV_OK;
@@ -574,24 +583,6 @@ void sim_stream_ready(sim_end *end) {
 
 /* ---- receiving ---- */
 
-/* Sends a window update: the receiver has released bytes. If SIM_CREDITS are under way, the last one is merged with this one. */
-static void credit(sim_end *sender, size_t bytes) {
-  hv_sim *sim = world(sender);
-  if (bytes == 0 || sender->both->broken)
-    return;
-  uint64_t due = sim->now + sim_delay_us(sim, other(sender)->node->index, sender->node->index);
-  unsigned last = sender->n_credits - 1;
-  if (sender->n_credits == SIM_CREDITS || (sender->n_credits && sender->credits[last].due == due)) {
-    sender->credits[last].due = due;
-    sender->credits[last].bytes += bytes;
-  } else {
-    sender->credits[sender->n_credits].due = due;
-    sender->credits[sender->n_credits++].bytes = bytes;
-  }
-  if (!sender->credit.slot)
-    set(sender, &sender->credit, SIM_CREDIT, due);
-}
-
 void sim_stream_credit(sim_end *end) {
   end->unread -= end->credits[0].bytes;
   end->n_credits--;
@@ -601,60 +592,31 @@ void sim_stream_credit(sim_end *end) {
   pump(end);
 }
 
-static void free_held(hv_payload *payload) {
-  sim_held *held = (sim_held *)payload;
-  if (held->end) {
-    *held->where = held->next;
-    if (held->next)
-      held->next->where = held->where;
-    credit(other(held->end), payload->size);
-  }
-  hv_mem_free(held);
-}
-
-static hv_payload *hold(sim_end *end, hv_payload *payload) {
-  enum { LEAD = (sizeof(sim_held) + 63) / 64 * 64 };
-  sim_held *held = hv_mem_aligned(end->node->mem, LEAD + payload->size);
-  if (!held)
-    return NULL;
-  uint8_t *bytes = (uint8_t *)held + LEAD;
-  hv_payload_read(payload, 0, bytes, payload->size);
-  held->part = hv_span_of(bytes, payload->size);
-  hv_payload_init(&held->payload, &held->part, 1, free_held, NULL);
-  held->end = end;
-  held->next = end->held;
-  held->where = &end->held;
-  if (held->next)
-    held->next->where = &held->next;
-  end->held = held;
-  return &held->payload;
-}
-
 /* Closes the opener's end with the acceptor's refusal. */
 static void turn_away(sim_end *opener, hv_status status, const char *text) {
   break_off(opener->both);
-  tell_other(other(opener), status, text);
+  tell_other(sim_other(opener), status, text);
 }
 
 static void opened(sim_end *end, hv_event *event, uint64_t content) {
   event->kind = HV_EVENT_STREAM_OPENED;
-  const sim_pair *pair = sim_pair_of(world(end), other(end)->node->index, end->node->index);
+  const sim_pair *pair = sim_pair_of(world(end), sim_other(end)->node->index, end->node->index);
   hv_addr from = pair ? sim_seen_at(world(end), pair) : (hv_addr){.kind = HV_ADDR_NONE};
-  event->stream->peer = other(end)->node->id;
+  event->stream->peer = sim_other(end)->node->id;
   event->stream->network = hv_contact_network(&from);
   event->peer = event->stream->peer;
   end->both->opened = 1;
-  int apart = sim_apart(end->node, other(end)->node) != HV_CAUSE_OTHER;
+  int apart = sim_apart(end->node, sim_other(end)->node) != HV_CAUSE_OTHER;
   if (!apart && (!sim_deliver(end->node, event, content) || end->pub->on))
     return;
-  turn_away(other(end), apart ? HV_NOT_ADMITTED : HV_REFUSED, apart ? "not admitted" : "the peer refused the stream");
+  turn_away(sim_other(end), apart ? HV_NOT_ADMITTED : HV_REFUSED, apart ? "not admitted" : "the peer refused the stream");
   bury(end);
 }
 
 static void got_data(sim_end *end, sim_segment *segment, hv_event *event) {
-  sim_end *sender = other(end);
+  sim_end *sender = sim_other(end);
   hv_payload *held = NULL;
-  if (segment->payload && segment->payload->size && !(held = hold(end, segment->payload))) {
+  if (segment->payload && segment->payload->size && !(held = sim_window_hold(end, segment->payload))) {
     fail(end, HV_NOMEM, "no memory left for what arrived");
     return;
   }
@@ -664,7 +626,7 @@ static void got_data(sim_end *end, sim_segment *segment, hv_event *event) {
   event->kind = HV_EVENT_STREAM_DATA;
   event->payload = held;
   event->peer = end->pub->peer;
-  credit(sender, segment->cost - (held ? held->size : 0));
+  sim_window_grant(sender, segment->cost - (held ? held->size : 0));
   sim_deliver(end->node, event, segment->content);
   hv_payload_release(held);
 }
@@ -684,7 +646,7 @@ static hv_status read_header(sim_end *end, const sim_segment *segment, hv_wire_m
   hv_span bytes = hv_span_of(segment->header + 4, size);
   status = hv_wire_read(bytes, opens ? &node->spoken.mine : &of_stream, node->mem, HV_WIRE_BUDGET, wire);
   if ((status == HV_OK || status == HV_VERSION) && !end->heard)
-    sim_learn(node, &other(end)->node->id, &wire->speaks);
+    sim_learn(node, &sim_other(end)->node->id, &wire->speaks);
   end->heard = 1;
   return status;
 }
@@ -692,7 +654,7 @@ static hv_status read_header(sim_end *end, const sim_segment *segment, hv_wire_m
 static void refuse_opening(sim_end *end, hv_status status, const hv_versions *opener) {
   if (status == HV_VERSION)
     hv_versions_refuse(&end->node->spoken.mine, opener, end->both->why);
-  turn_away(other(end), status == HV_VERSION ? status : HV_CLOSED,
+  turn_away(sim_other(end), status == HV_VERSION ? status : HV_CLOSED,
             status == HV_VERSION ? end->both->why : "the peer could not take the stream");
 }
 
@@ -712,7 +674,7 @@ static void got_message(sim_end *end, sim_segment *segment) {
     if (segment->what == OPENS) {
       end->pub->version = wire.version;
       set(end, &end->pulse, SIM_PULSE, world(end)->now + world(end)->config.keepalive_us / 2);
-      credit(other(end), segment->cost);
+      sim_window_grant(sim_other(end), segment->cost);
       opened(end, &event, segment->content);
     } else {
       got_data(end, segment, &event);
@@ -721,16 +683,21 @@ static void got_message(sim_end *end, sim_segment *segment) {
   }
 }
 
-/* A message of this cost has arrived: the sender's buffer has room again. */
-static void left(sim_end *end, size_t cost) {
-  end->taken -= cost;
+/* A message has arrived: the sender's buffer has room again, and a load of that node may have its turn. */
+static void left(sim_end *end, sim_segment *segment) {
+  int was_ahead = segment->ahead;
+  leaves_line(end->node, segment);
+  for (sim_end *e = was_ahead ? end->node->ends : NULL; e; e = e->next)
+    if (e->queue && turn_of(e) == HV_TURN_LOAD)
+      pump(e);
+  end->taken -= segment->cost;
   if (end->wants_ready && !end->ready.slot && end->taken <= world(end)->config.window / 2 && end->live && !end->said_end)
     set(end, &end->ready, SIM_READY, world(end)->now);
 }
 
 static int cannot_arrive(sim_end *end) {
   hv_sim *sim = world(end);
-  sim_node *there = other(end)->node;
+  sim_node *there = sim_other(end)->node;
   if (there->unplugged || !gets_through(end)) {
     set(end, &end->arrive, SIM_ARRIVE, sim->now + end->retry_us);
     end->retry_us = end->retry_us < LAST_RETRY_US ? 2 * end->retry_us : LAST_RETRY_US;
@@ -746,7 +713,7 @@ static int cannot_arrive(sim_end *end) {
 
 void sim_stream_arrives(sim_end *end) {
   hv_sim *sim = world(end);
-  sim_end *to = other(end);
+  sim_end *to = sim_other(end);
   if (cannot_arrive(end))
     return;
   sim_segment *segment = end->flight;
@@ -761,7 +728,7 @@ void sim_stream_arrives(sim_end *end) {
     end->flight_end = &end->flight;
   else
     set(end, &end->arrive, SIM_ARRIVE, end->flight->due > sim->now ? end->flight->due : sim->now);
-  left(end, segment->cost);
+  left(end, segment);
   if (segment->what == OPENS) {
     sim_pair *pair = sim_pair_of(sim, end->node->index, to->node->index);
     if (pair)
@@ -781,7 +748,7 @@ void sim_stream_arrives(sim_end *end) {
 
 void sim_stream_pulse(sim_end *end) {
   hv_sim *sim = world(end);
-  sim_node *there = other(end)->node;
+  sim_node *there = sim_other(end)->node;
   uint32_t a = end->node->index, b = there->index;
   int well = !end->both->broken && there->life != SIM_DEAD && !there->paused && gets_through(end) && !sim_blocked(sim, b, a);
   end->missed = well ? 0 : end->missed + 1;

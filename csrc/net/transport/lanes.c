@@ -170,6 +170,7 @@ static void was_sent(hv_grpc_op *op, int ok) {
   stream *s = l->s;
   l->sending = 0;
   s->bytes -= l->under_way;
+  hv_bulk_left(&s->loop->bulk, &s->of_bulk, l->under_way, hv_clock_us());
   l->under_way = 0;
   if (ok) {
     hv_lanes_pump(s);

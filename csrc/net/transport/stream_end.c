@@ -13,8 +13,10 @@ void hv_stream_move(stream *s, hv_stream_state to) {
 }
 
 void hv_stream_drop_queue(stream *s) {
-  for (; s->n; s->n--, s->first = (s->first + 1) % HV_STREAM_QUEUE)
+  for (; s->n; s->n--, s->first = (s->first + 1) % HV_STREAM_QUEUE) {
     hv_grpc_message_free(s->queue[s->first]);
+    hv_bulk_left(&s->loop->bulk, &s->of_bulk, s->sizes[s->first], hv_clock_us());
+  }
 }
 
 void hv_lane_finish(lane *l, hv_status status, const char *text) {

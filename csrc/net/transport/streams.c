@@ -182,6 +182,8 @@ static hv_status push_frame(stream *s, hv_payload *payload, uint32_t more) {
   s->queue[at] = message;
   s->sizes[at] = head->size + (payload ? payload->size : 0);
   s->bytes += s->sizes[at];
+  s->of_bulk.of = s->face.on ? s->face.on->turn : HV_TURN_ANY;
+  hv_bulk_waits(&s->loop->bulk, &s->of_bulk, s->sizes[at], hv_clock_us());
   s->next_out = (s->next_out + 1) & ~HV_STREAM_MORE;
   return HV_OK;
 }

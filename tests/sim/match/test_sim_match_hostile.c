@@ -24,7 +24,7 @@ static void stays(hv_stream *stream, const hv_event *event) {
 }
 
 static void intrude(hv_command *command, void *core) {
-  static const hv_stream_events on = {stays, stays, stays, 0};
+  static const hv_stream_events on = {stays, stays, stays, .heavy = 0};
   intruder *in = (intruder *)command;
   match_seat *seat = in->seat;
   char epoch[HV_MATCH_EPOCH_MAX];
@@ -385,7 +385,7 @@ static void holds(hv_stream *stream, const hv_event *event) {
 }
 
 static void take_in(match_seat *liar, const hv_event *event) {
-  static const hv_stream_events on = {holds, holds, holds, 0};
+  static const hv_stream_events on = {holds, holds, holds, .heavy = 0};
   bad_host *bad = liar->swarm->scenario;
   hv_stream *stream = event->stream;
   uint64_t at = match_place_of(event->msg->u.join.epoch);
@@ -609,7 +609,7 @@ static void lie_heard(hv_stream *stream, const hv_event *event) {
 
 /* A host that answers JOIN with a lie. */
 static int lie(match_seat *liar, const hv_event *event) {
-  static const hv_stream_events on = {lie_heard, lie_heard, lie_heard, 0};
+  static const hv_stream_events on = {lie_heard, lie_heard, lie_heard, .heavy = 0};
   lie_kind kind = *(lie_kind *)liar->swarm->scenario;
   if (event->kind != HV_EVENT_STREAM_OPENED || event->msg->kind != HV_MSG_JOIN)
     return 0;

@@ -141,7 +141,7 @@ static void no_job(hv_job *job, const hv_event *event) {
   (void)job, (void)event;
   fail_msg("a job of a dead node was done");
 }
-static const hv_stream_events no_events = {no_stream, no_stream, no_stream, 0};
+static const hv_stream_events no_events = {no_stream, no_stream, no_stream, .heavy = 0};
 
 static void step_stubborn(void *self, const hv_event *event) {
   stubborn *s = self;

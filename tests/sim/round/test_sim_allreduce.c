@@ -561,7 +561,7 @@ static void refused(hv_stream *stream, const hv_event *event) {
 }
 
 static void open_stream(hv_command *command, void *core) {
-  static const hv_stream_events on = {unheard, not_ready, refused, 0};
+  static const hv_stream_events on = {unheard, not_ready, refused, .heavy = 0};
   stranger *x = (stranger *)command;
   hv_env *env = hv_node_env(core);
   hv_stream *stream;

@@ -104,7 +104,7 @@ static void nothing(hv_stream *stream, const hv_event *event) {
 
 /* It attends member 0, and says that it misses somebody. */
 static void call_for_another_view(hv_command *command, void *core) {
-  static const hv_stream_events on = {nothing, nothing, nothing, 0};
+  static const hv_stream_events on = {nothing, nothing, nothing, .heavy = 0};
   caller *c = (caller *)command;
   hv_env *env = hv_node_env(core);
   hv_members nobody = {{0}};

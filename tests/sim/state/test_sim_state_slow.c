@@ -114,7 +114,7 @@ static void squat_nothing(hv_stream *stream, const hv_event *event) {
 }
 
 static void squat(hv_timer *timer, const hv_event *event) {
-  static const hv_stream_events on = {squat_nothing, squat_nothing, squat_closed, 0};
+  static const hv_stream_events on = {squat_nothing, squat_nothing, squat_closed, .heavy = 0};
   squatter *q = timer->owner;
   hv_msg ask = {.kind = HV_MSG_CHUNK, .u.chunk = {.index = 0}}, first = {.kind = HV_MSG_STATE, .u.state = {q->digest}};
   (void)event;

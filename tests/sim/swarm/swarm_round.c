@@ -304,7 +304,7 @@ static void send_garbage(member *m, hv_env *env, hv_stream *stream, hv_msg_kind 
 }
 
 static void tell_lies(hv_command *command, void *core) {
-  static const hv_stream_events on = {ignore, ignore, ignore, 0};
+  static const hv_stream_events on = {ignore, ignore, ignore, .heavy = 0};
   member *m = (member *)((char *)command - offsetof(member, lie));
   play *p = m->p;
   m->lying = 0;

@@ -105,11 +105,55 @@ static void limit_that_ends_lets_all_send(void **unused) {
     assert_int_equal(d.senders[i].sent, d.senders[i].has);
 }
 
+static void load_has_a_quarter_while_a_round_waits(void **unused) {
+  (void)unused;
+  desk d;
+  sits(&d);
+  hv_bulk_set_rate(&d.bulk, 0, d.now_us);
+  sender *load = &d.senders[0];
+  hv_bulk_place *round = &d.senders[1].place;
+  load->has = 10;
+  load->place.of = HV_TURN_LOAD;
+  round->of = HV_TURN_ROUND;
+  hv_bulk_waits(&d.bulk, round, 13 * SIZE, d.now_us);
+  sends(&load->place);
+  assert_int_equal(load->sent, 0);
+  for (size_t i = 1; i <= 12; i++) {
+    runs(&d, 1000);
+    hv_bulk_left(&d.bulk, round, SIZE + 3, d.now_us);
+    runs(&d, 1000);
+    assert_int_equal(load->sent, i / 3);
+  }
+  runs(&d, 3 * HV_TURNS_STUCK_US); /* nothing of the round leaves: its receivers are waited for */
+  assert_in_range(load->sent, 6, 7);
+  hv_bulk_left(&d.bulk, round, SIZE, d.now_us);
+  runs(&d, 1000);
+  assert_int_equal(load->sent, load->has);
+}
+
+/* A round's message does not wait behind that of a load, which has no turn yet. */
+static void round_goes_before_a_load_under_a_limit(void **unused) {
+  (void)unused;
+  desk d;
+  sits(&d);
+  sender *load = &d.senders[0], *round = &d.senders[1];
+  load->place.of = HV_TURN_LOAD;
+  round->place.of = HV_TURN_ROUND;
+  hv_bulk_waits(&d.bulk, &round->place, 10 * SIZE, d.now_us);
+  round->has = 5;
+  sends(&load->place);
+  sends(&round->place);
+  runs(&d, 200000);
+  assert_int_equal(load->sent, 0);
+  assert_in_range(round->sent, 2, 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(senders_share_the_rate_in_turns),  cmocka_unit_test(small_message_never_waits),
-      cmocka_unit_test(sender_that_leaves_keeps_no_turn), cmocka_unit_test(rest_saves_little),
-      cmocka_unit_test(limit_that_ends_lets_all_send),
+      cmocka_unit_test(senders_share_the_rate_in_turns),        cmocka_unit_test(small_message_never_waits),
+      cmocka_unit_test(sender_that_leaves_keeps_no_turn),       cmocka_unit_test(rest_saves_little),
+      cmocka_unit_test(limit_that_ends_lets_all_send),          cmocka_unit_test(load_has_a_quarter_while_a_round_waits),
+      cmocka_unit_test(round_goes_before_a_load_under_a_limit),
   };
   return cmocka_run_group_tests_name("bulk", tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static void flow_closed(hv_stream *stream, const hv_event *event) {
 
 static void flow_open(real_node *node, void *arg) {
   flow *f = arg;
-  f->events = (hv_stream_events){flow_data, flow_ready, flow_closed, 0};
+  f->events = (hv_stream_events){flow_data, flow_ready, flow_closed, .heavy = 0};
   hv_msg first = {.kind = HV_MSG_PARCEL, .u.parcel.size = f->left};
   assert_int_equal(node->env->stream_open(node->env, &f->to, &first, &f->events, f, &f->stream), HV_OK);
   flow_on(f);
@@ -301,7 +301,7 @@ static void cancel_flow(real_node *node, void *arg) {
 
 static void open_if_possible(real_node *node, void *arg) {
   flow *f = arg;
-  f->events = (hv_stream_events){flow_data, flow_ready, flow_closed, 0};
+  f->events = (hv_stream_events){flow_data, flow_ready, flow_closed, .heavy = 0};
   hv_msg first = {.kind = HV_MSG_PARCEL};
   f->status = node->env->stream_open(node->env, &f->to, &first, &f->events, f, &f->stream);
   if (f->status == HV_OK)

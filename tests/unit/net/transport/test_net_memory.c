@@ -56,7 +56,7 @@ static void open_and_send(real_node *node, void *arg) {
   talk *t = arg;
   hv_env *env = node->env;
   hv_msg msg = {.kind = HV_MSG_PARCEL};
-  t->on = (hv_stream_events){a_nothing, a_nothing, a_closed, 0};
+  t->on = (hv_stream_events){a_nothing, a_nothing, a_closed, .heavy = 0};
   t->opened = env->stream_open(env, &t->to, &msg, &t->on, t, &t->stream);
   hv_status status = t->opened;
   for (int i = 0; i < MESSAGES && status == HV_OK; i++)
