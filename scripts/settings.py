@@ -45,7 +45,7 @@ MODES = [
     Mode("local updates", "`use_local_updates=True`", 8 + MOMENTS, 4, FLOAT32),
     Mode("local updates, delayed", "`use_local_updates=True`, `delay_state_averaging=True`", 8 + MOMENTS, 8, FLOAT32),
     # anchor, momentum and difference; joiners get the first two
-    Mode("local steps", "`local_steps=True`", 8 + MOMENTS, 12, 2 * FLOAT32),
+    Mode("local steps", "`local_steps=True`", 8 + MOMENTS, 16, 2 * FLOAT32),
 ]
 
 

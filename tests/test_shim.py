@@ -18,7 +18,7 @@ FIGURES = "ready", "eta", "num_peers", "peers"  # the last is num_peers as the c
 MAY_READ_A_CLOCK = {
     "optim/background.py": "whoever waits for a job says how long: at the end of a program shutdown_timeout",
     "optim/clock_check.py": "compares this machine's clock with those of others, for records",
-    "optim/driver.py": "step() takes the moment at which a search ends, and the core gives the seconds until then",
+    "optim/rounds.py": "step() takes the moment at which a search ends, and the core gives the seconds until then",
     "optim/epoch_clock.py": "divides the time of a thread among its occupations, for records",
     "optim/forecast.py": "paces lines of the log",
     "optim/layout_report.py": "renews a record of the DHT, for which no step waits",

@@ -15,7 +15,7 @@ enum { DISCARDED = 1, CUT = 2 };      /* the number of an order of lost samples 
 
 /* Of samples that an event has lost: a kind of the binding's own, behind those of the machine. */
 #define ORDER_LOST HV_EPOCH_ORDER_KINDS
-/* The same, for a training thread that waits for an entry of the log, or for a load beside it: to look whether it has come. */
+/* The same, for a training thread that waits for an entry of the log, or for a load or a round beside it: whether it is there. */
 #define ORDER_POLL (HV_EPOCH_ORDER_KINDS + 1)
 /* The same: lane LATE has orders, and needs its thread. */
 #define ORDER_LATE (HV_EPOCH_ORDER_KINDS + 2)
@@ -354,18 +354,23 @@ static int knows_restored(const py_epoch *self) {
   return bind_lineage_of(self->lineage)->was_loaded ? bind_lineage_know(self->lineage) : 0;
 }
 
-static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
+static PyObject *with_number(PyObject *object, PyObject *value, hv_epoch_event_kind kind) {
+  hv_epoch_event event = {.kind = kind};
   unsigned long long number;
-  if (!bind_whole_number(samples, &number) || knows_restored((py_epoch *)object) < 0)
+  if (!bind_whole_number(value, &number))
     return NULL;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BATCH, .samples = number}, HV_EPOCH_NOW);
+  *(kind == HV_EPOCH_BATCH || kind == HV_EPOCH_BEHIND ? &event.samples : &event.epoch) = number;
+  return fed((py_epoch *)object, &event, HV_EPOCH_NOW);
+}
+
+static PyObject *epoch_batch(PyObject *object, PyObject *samples) {
+  if (knows_restored((py_epoch *)object) < 0)
+    return NULL;
+  return with_number(object, samples, HV_EPOCH_BATCH);
 }
 
 static PyObject *epoch_behind(PyObject *object, PyObject *samples) {
-  unsigned long long number;
-  if (!bind_whole_number(samples, &number))
-    return NULL;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_BEHIND, .samples = number}, HV_EPOCH_NOW);
+  return with_number(object, samples, HV_EPOCH_BEHIND);
 }
 
 static PyObject *epoch_summed(PyObject *object, PyObject *args) {
@@ -382,15 +387,14 @@ static PyObject *epoch_overflow(PyObject *object, PyObject *args) {
   return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_OVERFLOW, .samples = samples, .number = summed}, HV_EPOCH_NOW);
 }
 
-static PyObject *epoch_time(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_TIME}, HV_EPOCH_NOW);
-}
-
-static PyObject *epoch_pause(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_PAUSE}, HV_EPOCH_NOW);
-}
+#define PLAIN(name, what)                                                                                                          \
+  static PyObject *name(PyObject *object, PyObject *ignored) {                                                                     \
+    (void)ignored;                                                                                                                 \
+    return fed((py_epoch *)object, &(hv_epoch_event){.kind = what}, HV_EPOCH_NOW);                                                 \
+  }
+PLAIN(epoch_time, HV_EPOCH_TIME)
+PLAIN(epoch_pause, HV_EPOCH_PAUSE)
+PLAIN(epoch_leave, HV_EPOCH_LEAVE)
 
 static int read_lane(PyObject *object, void *out) {
   long lane = PyLong_AsLong(object);
@@ -448,7 +452,7 @@ static hv_status status_of(const char *name) {
 }
 
 static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs) {
-  static const char *const names[] = {"lane", "which", "status", "parts", "alike", "had_group", "given_up", NULL};
+  static const char *const names[] = {"lane", "which", "status", "parts", "alike", "had_group", "given_up", "seconds", NULL};
   py_epoch *self = (py_epoch *)object;
   hv_epoch_round round = {.has_replica = self->machine.traits.has_replica};
   int had_met = self->machine.has_met;
@@ -457,9 +461,10 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
   hv_epoch_lane lane;
   int which;
   const char *status;
+  double seconds = 0;
   PyObject *tuple = NULL, *result = NULL;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|O!ipp:round", (char **)names, read_lane, &lane, &which, &status,
-                                   &PyTuple_Type, &tuple, &round.alike, &round.has_group, &round.is_given_up) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&is|O!ippd:round", (char **)names, read_lane, &lane, &which, &status,
+                                   &PyTuple_Type, &tuple, &round.alike, &round.has_group, &round.is_given_up, &seconds) ||
       bind_lineage_know(self->lineage) < 0)
     return NULL;
   if (!tuple || bind_parts_init(tuple, &parts) == 0) {
@@ -469,6 +474,7 @@ static PyObject *epoch_round(PyObject *object, PyObject *args, PyObject *kwargs)
     round.n_parts = parts.n;
     hv_epoch_facts facts = hv_epoch_facts_of(&round, members);
     hv_epoch_event event = hv_epoch_round_event(&round, &facts, members);
+    event.took_us = (uint64_t)(seconds * 1e6);
     result = fed(self, &event, lane);
     if (result)
       result = Py_BuildValue("(sNN)", hv_epoch_outcome_name(facts.outcome), PyBool_FromLong(had_met), result);
@@ -539,13 +545,6 @@ static PyObject *epoch_offered(PyObject *object, PyObject *args) {
   return fed((py_epoch *)object, &event, lane);
 }
 
-static PyObject *with_epoch(PyObject *object, PyObject *number, hv_epoch_event_kind kind) {
-  unsigned long long epoch;
-  if (!bind_whole_number(number, &epoch))
-    return NULL;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = kind, .epoch = epoch}, HV_EPOCH_NOW);
-}
-
 static PyObject *epoch_wanted(PyObject *object, PyObject *args, PyObject *kwargs) {
   static const char *const names[] = {"lane", "epoch", "by_hub", NULL};
   hv_epoch_event event = {.kind = HV_EPOCH_WANTED};
@@ -559,20 +558,15 @@ static PyObject *epoch_wanted(PyObject *object, PyObject *args, PyObject *kwargs
 }
 
 static PyObject *epoch_loading(PyObject *object, PyObject *epoch) {
-  return with_epoch(object, epoch, HV_EPOCH_LOADS);
+  return with_number(object, epoch, HV_EPOCH_LOADS);
 }
 
 static PyObject *epoch_restored(PyObject *object, PyObject *epoch) {
-  return with_epoch(object, epoch, HV_EPOCH_RESTORED);
+  return with_number(object, epoch, HV_EPOCH_RESTORED);
 }
 
 static PyObject *epoch_asked(PyObject *object, PyObject *least) {
-  return with_epoch(object, least, HV_EPOCH_ASKED);
-}
-
-static PyObject *epoch_leave(PyObject *object, PyObject *ignored) {
-  (void)ignored;
-  return fed((py_epoch *)object, &(hv_epoch_event){.kind = HV_EPOCH_LEAVE}, HV_EPOCH_NOW);
+  return with_number(object, least, HV_EPOCH_ASKED);
 }
 
 /* ---- waits ---- */
@@ -611,19 +605,34 @@ static int waits(py_epoch *self) {
   return feeds(self, &event, HV_EPOCH_NOW);
 }
 
+/* From any thread. */
+static PyObject *epoch_ring(PyObject *object, PyObject *ignored) {
+  hv_hive_progress *progress = bind_progress_of(((py_epoch *)object)->progress);
+  (void)ignored;
+  if (progress)
+    hv_hive_progress_ring(progress);
+  Py_RETURN_NONE;
+}
+
+/* The training thread waits for something that another one brings. */
+static int waits_beside(const hv_epoch *machine) {
+  return machine->state == HV_EPOCH_LOADING || machine->state == HV_EPOCH_REPEATING ||
+         (machine->state == HV_EPOCH_ENDING && machine->traits.overlap && machine->end.rounding[HV_EPOCH_NOW]);
+}
+
 static PyObject *epoch_next(PyObject *object, PyObject *number) {
   py_epoch *self = (py_epoch *)object;
   hv_epoch_lane lane;
   if (!read_lane(number, &lane))
     return NULL;
   while (!self->lanes[lane].n && !is_over(self, lane)) {
-    if (self->machine.end.acting[lane] || self->machine.end.rounding[lane]) {
+    if (self->machine.end.acting[lane] || (self->machine.end.rounding[lane] && !waits_beside(&self->machine))) {
       PyErr_SetString(PyExc_RuntimeError, "the latest order has not been answered");
       return NULL;
     }
     if (waits(self) < 0)
       return NULL;
-    if (!self->lanes[lane].n && (self->machine.state == HV_EPOCH_LOADING || self->machine.state == HV_EPOCH_REPEATING))
+    if (!self->lanes[lane].n && waits_beside(&self->machine))
       puts_in(self, lane, &(hv_epoch_order){.kind = (hv_epoch_order_kind)ORDER_POLL});
   }
   return answer(self, lane);
@@ -644,10 +653,11 @@ static const PyMethodDef methods[] = {
      "done(lane, number, ok, seconds=0, stamps=(), frozen=(), setup=b''): an action is done; ok < 0: values are not finite."},
     {"broke", epoch_broke, METH_VARARGS, "broke(lane, number): an action could not be done."},
     {"round", (PyCFunction)(void (*)(void))epoch_round, METH_VARARGS | METH_KEYWORDS,
-     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False) -> (outcome, had met, answer): a round is "
-     "over. had met: before it. parts: the\nresults of its averagings. alike: of the state: 1: all that was averaged was this "
-     "replica; after a failure 1: it is to the\n"
-     "bit what it was, 0: only if that of all members was the same, -1: it is not. given_up: its search was to end."},
+     "round(lane, which, status, parts=(), alike=0, had_group=False, given_up=False, seconds=0) -> (outcome, had met, answer): a\n"
+     "round is over, which took so long since its trigger. had met: before it. parts: the results of its averagings. alike: of "
+     "the\n"
+     "state: 1: all that was averaged was this replica; after a failure 1: it is to the bit what it was, 0: only if that of all\n"
+     "members was the same, -1: it is not. given_up: its search was to end."},
     {"word", epoch_word, METH_O, "word(which) -> [mark, rank] for the others of a group, or None: no word of this peer is judged."},
     {"looked", epoch_looked, METH_O, "looked(epoch or None): the state on offer."},
     {"loading", epoch_loading, METH_O, "loading(epoch): the bytes of that epoch's state come, before loaded()."},
@@ -661,6 +671,7 @@ static const PyMethodDef methods[] = {
     {"restored", epoch_restored, METH_O, "restored(epoch): the program has restored the state of that epoch."},
     {"asked", epoch_asked, METH_O, "asked(least): the program asks for the swarm's state."},
     {"leave", epoch_leave, METH_NOARGS, "This peer leaves."},
+    {"ring", epoch_ring, METH_NOARGS, "Ends the wait of next(), in which POLL is an order. Any thread may call it."},
     {"next", epoch_next, METH_O,
      "next(lane) -> answer: the orders of a lane. In lane NOW it waits for one, unless the training thread may go on."},
     {NULL, NULL, 0, NULL}};
@@ -671,66 +682,25 @@ static const hv_epoch *look(PyObject *object) {
   return &((py_epoch *)object)->machine;
 }
 
-static PyObject *epoch_state(PyObject *object, void *unused) {
-  (void)unused;
-  return PyUnicode_FromString(hv_epoch_state_name(look(object)->state));
-}
-
-static PyObject *epoch_waits(PyObject *object, void *unused) {
-  (void)unused;
-  return PyUnicode_FromString(hv_epoch_wait_name(hv_epoch_waits(look(object))));
-}
-
-static PyObject *epoch_told(PyObject *object, void *unused) {
-  (void)unused;
-  return PyLong_FromUnsignedLongLong(look(object)->told);
-}
-
-static PyObject *epoch_averaging(PyObject *object, void *unused) {
-  (void)unused;
-  return PyFloat_FromDouble((double)hv_epoch_averaging_us(look(object)) * 1e-6);
-}
-
-static PyObject *epoch_drops(PyObject *object, void *unused) {
-  const hv_epoch_run *r = &look(object)->end;
-  (void)unused;
-  return PyBool_FromLong(r->acting[HV_EPOCH_NOW] && r->action[HV_EPOCH_NOW] == HV_EPOCH_DROP);
-}
-
-static PyObject *epoch_counts_batches(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(look(object)->state == HV_EPOCH_GATHERING || hv_epoch_trains_aside(look(object)));
-}
-
-static PyObject *epoch_trains_aside(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(hv_epoch_trains_aside(look(object)));
-}
-
-static PyObject *epoch_waits_for_thread(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(hv_epoch_waits_for_thread(look(object)));
-}
-
-static PyObject *epoch_is_alone(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(look(object)->alone_since_us != HV_EPOCH_NONE);
-}
-
-static PyObject *epoch_is_wrong(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(look(object)->lineage->is_wrong || look(object)->is_unfit);
-}
-
-static PyObject *epoch_has_met(PyObject *object, void *unused) {
-  (void)unused;
-  return PyBool_FromLong(look(object)->has_met);
-}
-
-static PyObject *epoch_loads(PyObject *object, void *unused) {
-  (void)unused;
-  return PyLong_FromUnsignedLong(look(object)->loads);
-}
+#define LOOK(name, value)                                                                                                          \
+  static PyObject *name(PyObject *object, void *unused) {                                                                          \
+    const hv_epoch *e = look(object);                                                                                              \
+    (void)unused;                                                                                                                  \
+    return value;                                                                                                                  \
+  }
+LOOK(epoch_state, PyUnicode_FromString(hv_epoch_state_name(e->state)))
+LOOK(epoch_waits, PyUnicode_FromString(hv_epoch_wait_name(hv_epoch_waits(e))))
+LOOK(epoch_told, PyLong_FromUnsignedLongLong(e->told))
+LOOK(epoch_averaging, PyFloat_FromDouble((double)hv_epoch_averaging_us(e) * 1e-6))
+LOOK(epoch_drops, PyBool_FromLong(e->end.acting[HV_EPOCH_NOW] && e->end.action[HV_EPOCH_NOW] == HV_EPOCH_DROP))
+LOOK(epoch_counts_batches, PyBool_FromLong(hv_epoch_counts_batches(e)))
+LOOK(epoch_trains_aside, PyBool_FromLong(hv_epoch_trains_aside(e)))
+LOOK(epoch_waits_for_thread, PyBool_FromLong(hv_epoch_waits_for_thread(e)))
+LOOK(epoch_is_alone, PyBool_FromLong(e->alone_since_us != HV_EPOCH_NONE))
+LOOK(epoch_is_wrong, PyBool_FromLong(e->lineage->is_wrong || e->is_unfit))
+LOOK(epoch_has_met, PyBool_FromLong(e->has_met))
+LOOK(epoch_loads, PyLong_FromUnsignedLong(e->loads))
+LOOK(epoch_moves_wrong, PyLong_FromUnsignedLong(e->moves_wrong))
 
 static PyObject *epoch_end(PyObject *object, void *unused) {
   (void)unused;
@@ -756,11 +726,6 @@ static PyObject *epoch_gift(PyObject *object, void *unused) {
       Py_CLEAR(hubs);
   }
   return hubs ? Py_BuildValue("(Ny#)", hubs, (const char *)gift->ticket, (Py_ssize_t)sizeof gift->ticket) : NULL;
-}
-
-static PyObject *epoch_moves_wrong(PyObject *object, void *unused) {
-  (void)unused;
-  return PyLong_FromUnsignedLong(look(object)->moves_wrong);
 }
 
 static const PyGetSetDef attributes[] = {

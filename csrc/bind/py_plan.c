@@ -24,12 +24,14 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                                       "auxiliary",
                                       "average_state_every",
                                       "outer",
+                                      "overlap",
                                       NULL};
   int local, grads, step, state, offload, auxiliary, outer;
+  unsigned char overlap = 0;
   unsigned long long every;
   hv_error err = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ppppppO&p:EpochPlan", (char **)names, &local, &grads, &step, &state, &offload,
-                                   &auxiliary, bind_whole_number, &every, &outer))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ppppppO&p|b:EpochPlan", (char **)names, &local, &grads, &step, &state, &offload,
+                                   &auxiliary, bind_whole_number, &every, &outer, &overlap))
     return NULL;
   hv_epoch_options options = {.use_local_updates = (uint8_t)local,
                               .delay_grad_averaging = (uint8_t)grads,
@@ -38,7 +40,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
                               .offload = (uint8_t)offload,
                               .auxiliary = (uint8_t)auxiliary,
                               .average_state_every = every,
-                              .outer = (uint8_t)outer};
+                              .outer = (uint8_t)outer,
+                              .overlap = overlap};
   if (auxiliary && local)
     hv_fail(&err, HV_INVALID, "an auxiliary peer has no local updates: it trains nothing; remove auxiliary or use_local_updates");
   if ((auxiliary && local) || hv_epoch_options_check(&options, &err) != HV_OK) {

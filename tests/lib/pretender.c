@@ -18,20 +18,24 @@ static const uint8_t *bulk_state(void) {
   return bytes;
 }
 
+static uint64_t bulk_in_state(const pretender *p) {
+  return p->program.is_light ? 0 : p->program.bulk;
+}
+
 static uint64_t image_of(const pretender *p) {
-  return OF_SUMS + (uint64_t)p->program.bulk * PRETENDER_BULK_BYTES;
+  return OF_SUMS + bulk_in_state(p) * PRETENDER_BULK_BYTES;
 }
 
 static size_t parts_of(const pretender *p, hv_manifest_part *out) {
   for (size_t i = 0; i < PRETENDER_PARTS; i++)
     out[i] = (hv_manifest_part){.codec = HV_CODEC_NONE, .dtype = HV_DTYPE_FLOAT32};
-  return p->program.bulk ? 2 : 1;
+  return bulk_in_state(p) ? 2 : 1;
 }
 
 static size_t spans_of(const pretender *p, const void *values, const void *bulk, hv_span *out) {
   out[0] = hv_span_of(values, OF_SUMS);
   out[1] = hv_span_of(bulk, (size_t)(image_of(p) - OF_SUMS));
-  return p->program.bulk ? 2 : 1;
+  return bulk_in_state(p) ? 2 : 1;
 }
 
 void pretender_fails(pretender *p, const char *format, ...) {
@@ -429,7 +433,7 @@ static int does(pretender *p, const hv_epoch_order *order) {
   switch (order->action) {
   case HV_EPOCH_LOCAL_STEP:
   case HV_EPOCH_STEP:
-    steps(p->program.options.offload ? p->main : p->model, p->gradients);
+    steps(p->program.options.offload ? p->main : p->model, order->action == HV_EPOCH_LOCAL_STEP ? p->batch : p->gradients);
     if (order->action == HV_EPOCH_LOCAL_STEP)
       applies(p, 0);
     return 1;
@@ -530,7 +534,7 @@ static void adds_batch(pretender *p) {
   uint64_t n = p->program.batch_samples;
   if (pretender_look(p)->state != HV_EPOCH_RESTING || p->program.options.outer) {
     for (size_t v = 0; v < PRETENDER_VALUES; v++) {
-      p->gradients[v] = p->program.options.use_local_updates ? value_of(p->index, p->batches, v) : p->gradients[v];
+      p->batch[v] = value_of(p->index, p->batches, v);
       p->sums[v] += (float)n * value_of(p->index, p->batches, v);
     }
     p->summed += n;

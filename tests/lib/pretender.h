@@ -45,6 +45,7 @@ typedef struct pretender_program {
   uint64_t hands_us;                  /* an action takes up to this */
   uint64_t copy_us;                   /* and so much more, if it is a copy of the state */
   size_t bulk;                        /* parameters of 0 beside its values, at most PRETENDER_BULK_MAX: for their bytes only */
+  int is_light;                       /* 1: they are in its averages, and not in its states */
   hv_codec codec;                     /* of their averages */
   uint32_t chunk_values, chunk_bytes; /* of averages, 0: 4; and of states, 0: as usual */
   uint64_t up_rate, down_rate;        /* of its line; 0: no limit */
@@ -186,7 +187,12 @@ typedef struct pretender {
   uint64_t gave_before;                        /* `gave.epochs` of an earlier life, which a round may have taken */
   pretender_met round;                         /* that of `got` */
   double own[PRETENDER_ANCHOR];                /* what its batches did to its values, and no average has */
-  uint64_t own_step;                           /* 1 + the epoch for which it told of a step by itself */
+  float batch[PRETENDER_VALUES];               /* the gradient of its batch, where each one is a step */
+  float base[PRETENDER_ANCHOR];                /* as its latest end began, as the next two: its values, and what they came from */
+  double own_base[PRETENDER_ANCHOR];
+  uint64_t summed_base;
+  uint64_t stepped_beside; /* batches while a difference travelled */
+  uint64_t own_step;       /* 1 + the epoch for which it told of a step by itself */
   pretender_ending ending;
   hv_mark offered; /* of the state on offer */
   char failure[400];

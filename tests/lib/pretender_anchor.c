@@ -17,9 +17,10 @@ static void checks_progress(pretender *p, uint64_t samples) {
 }
 
 static void steps_locally(pretender *p) {
+  p->stepped_beside += pretender_look(p)->state == HV_EPOCH_ENDING;
   for (size_t v = 0; v < PRETENDER_ANCHOR; v++) {
-    p->model[v] -= 0.125f * p->gradients[v];
-    p->own[v] -= 0.125 * (double)p->gradients[v];
+    p->model[v] -= 0.125f * p->batch[v];
+    p->own[v] -= 0.125 * (double)p->batch[v];
   }
 }
 
@@ -27,6 +28,13 @@ static void drops(pretender *p) {
   memcpy(p->model, p->main, sizeof p->model);
   memset(p->own, 0, sizeof p->own);
   p->summed = 0;
+}
+
+/* The difference has this; the rest comes from batches while it travels. */
+static void remembers(pretender *p) {
+  memcpy(p->base, p->model, sizeof p->base);
+  memcpy(p->own_base, p->own, sizeof p->own_base);
+  p->summed_base = p->summed;
 }
 
 static int prepares(pretender *p, const hv_epoch_order *order) {
@@ -39,12 +47,14 @@ static int prepares(pretender *p, const hv_epoch_order *order) {
   p->round = (pretender_met){0};
   p->gave = (pretender_difference){.epochs = pretender_look(p)->end.epoch + 1, .samples = order->samples};
   memcpy(p->gave.values, p->gradients, sizeof p->gave.values);
-  if (check_uniform(&p->rng) >= p->program.fails)
-    return 1;
-  memset(p->gradients, 0, sizeof p->gradients);
-  p->gave.samples = 0;
-  drops(p);
-  return -1;
+  int fails = check_uniform(&p->rng) < p->program.fails;
+  if (fails) {
+    memset(p->gradients, 0, sizeof p->gradients);
+    p->gave.samples = 0;
+    drops(p);
+  }
+  remembers(p);
+  return fails ? -1 : 1;
 }
 
 static int misses(const pretender *p, size_t v) {
@@ -69,15 +79,15 @@ static void rebases(pretender *p, const float *ahead) {
     p->model[v] += ahead[v];
 }
 
-/* The anchor steps; then the model is the anchor, where the average has this peer's values, and as far ahead of it as before, where
- * it has not. */
+/* The anchor steps; then the model is ahead of it by what its batches have done since, where the average has this peer's values,
+ * and as far as before, where it has not. */
 static void steps(pretender *p) {
   const hv_epoch *e = pretender_look(p);
   float ahead[PRETENDER_ANCHOR];
   for (size_t v = 0; v < PRETENDER_ANCHOR; v++) {
     int missed = e->end.averaged && p->gave.samples && misses(p, v);
-    ahead[v] = missed ? p->model[v] - p->main[v] : 0;
-    p->own[v] = missed ? p->own[v] : 0;
+    ahead[v] = p->model[v] - (missed ? p->main[v] : p->base[v]);
+    p->own[v] -= missed ? 0 : p->own_base[v];
   }
   if (e->end.averaged) {
     p->got = (pretender_difference){.epochs = e->end.epoch + 1};
@@ -86,7 +96,7 @@ static void steps(pretender *p) {
   steps_anchor(p, p->gradients);
   rebases(p, ahead);
   /* a part of the values is a part of the samples, as the ledger rounds it */
-  p->summed = e->end.averaged && p->round.n_missed && p->gave.samples ? e->ledger->sums : 0;
+  p->summed = e->end.averaged && p->round.n_missed && p->gave.samples ? e->ledger->sums : p->summed - p->summed_base;
 }
 
 static void gets_ahead(const pretender *p, float *ahead) {

@@ -21,6 +21,7 @@ typedef struct round_of {
   int is_under_way, is_void; /* is_void: its end tells nothing */
   int is_given_up;
   int listens;
+  uint64_t begun_us; /* its trigger */
   uint8_t word[HV_WORD_MAX];
   char epoch[TEXT_MAX];
   uint64_t number;
@@ -234,6 +235,7 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
     round.alike = d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
   hv_epoch_facts facts = hv_epoch_facts_of(&round, d->members);
   hv_epoch_event event = hv_epoch_round_event(&round, &facts, d->members);
+  event.took_us = now_of(d) - r->begun_us;
   int is_void = r->is_void;
   r->is_under_way = r->is_void = 0;
   if (r->listens) {
@@ -298,6 +300,7 @@ static void triggers(hv_epoch_driver *d, const hv_epoch_order *order) {
     return;
   if (d->machine.traits.has_replica && order->which == HV_EPOCH_GRADIENTS)
     hv_average_set_weight(r->average, &r->step, (float)order->samples);
+  r->begun_us = now_of(d);
   hv_average_trigger(r->average, &r->step);
 }
 

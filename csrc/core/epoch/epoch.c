@@ -206,7 +206,7 @@ void epoch_counts(hv_epoch *self, uint64_t epoch, uint64_t now_us) {
   self->told = epoch;
   self->serial += !epoch_is_aside(self); /* a count of the swarm by which a state was loaded still holds */
   self->batch_us = self->offers.counted_us = now_us;
-  self->again_us = 0;
+  self->again_us = self->lasts_us = 0;
   self->hold.since_us = HV_EPOCH_NONE;
   self->hold.is_due = 0;
 }
@@ -232,14 +232,14 @@ static int catches_up_counting(hv_epoch *self, const epoch_event *e) {
 
 /* The epoch will end within this peer's next batch: else the others would seek a group of it while it computes. */
 static int ends_within_batch(const hv_epoch *self, const hv_progress_figures *f) {
-  double speed = hv_meter_speed(&self->meter);
-  return f->standing == HV_PROGRESS_IN_STEP && speed > 0 && (double)f->eta_us * 1e-6 * speed <= (double)self->step;
+  double speed = hv_meter_speed(&self->meter), left_us = (double)epoch_left_us(self, f);
+  return f->standing == HV_PROGRESS_IN_STEP && speed > 0 && left_us * 1e-6 * speed <= (double)self->step;
 }
 
 /* Rule 5. Not long before the end, and while somebody loads this epoch's state only just before it: a group would form without. */
 int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f) {
-  return f->eta_us <= HV_EPOCH_AHEAD_US || ends_within_batch(self, f) ||
-         (!f->n_coming && 2 * f->samples >= (double)self->config.target);
+  int is_half = 2 * f->samples >= (double)self->config.target && self->at_us >= self->lasts_us;
+  return epoch_left_us(self, f) <= HV_EPOCH_AHEAD_US || ends_within_batch(self, f) || (!f->n_coming && is_half);
 }
 
 /* Rule 4: a peer that begins the run is one of those who may. */
@@ -321,6 +321,8 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     ready = f->standing != HV_PROGRESS_BEHIND;
   if (e->now_us < self->again_us)
     ready = near = 0;
+  if (e->now_us < self->lasts_us)
+    ready = 0;
   if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && epoch_has_company(self, e))
@@ -379,9 +381,11 @@ static void has_batch(hv_epoch *self, const epoch_event *e) {
   hv_epoch_ledger_counted(self->ledger, e->samples);
   if (epoch_end_prepares(self))
     epoch_end_takes_sums(self);
-  if (self->state == HV_EPOCH_ENDING)
-    return;
   self->has_to_step = e->samples && self->traits.local_steps;
+  if (self->state == HV_EPOCH_ENDING) {
+    epoch_end_has_batch(self, e);
+    return;
+  }
   if (self->end.acting[HV_EPOCH_NOW]) { /* this batch waits for the action's answer */
     self->goes_on = 1;
     self->only_takes = 0;
@@ -475,7 +479,9 @@ static void has_broken(hv_epoch *self, const epoch_event *e) {
     self->end.acting[lane] = 0;
     loses_first(self);
     epoch_waits_for_batch(self);
-  } else if (action == HV_EPOCH_SNAPSHOT || action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT || self->late == HV_EPOCH_LATE_VOID)
+  } else if (action == HV_EPOCH_LOCAL_STEP && self->state == HV_EPOCH_ENDING)
+    epoch_end_lacks_step(self);
+  else if (action == HV_EPOCH_SNAPSHOT || action == HV_EPOCH_DROP || action == HV_EPOCH_ADOPT || self->late == HV_EPOCH_LATE_VOID)
     has_acted(self, &none);
   else if (self->state == HV_EPOCH_REPEATING && lane == HV_EPOCH_NOW && action != HV_EPOCH_LOCAL_STEP) {
     self->end.acting[lane] = 0;
@@ -502,6 +508,8 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   self->leads_nowhere = 0;
   self->offers.settled_us = e->now_us;
   epoch_wake(self, 0);
+  if (self->state == HV_EPOCH_ENDING) /* whose round is void */
+    epoch_moves(self, HV_EPOCH_GATHERING);
   if (!epoch_comes_back(self))
     return;
   epoch_wants_no_entries(self); /* what comes is for the state before: the next batch looks again */
@@ -570,6 +578,8 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     self->only_takes = self->state == HV_EPOCH_GATHERING && !self->end.acting[HV_EPOCH_NOW] && epoch_takes(self);
     if (hv_epoch_trains_aside(self))
       epoch_aside_goes_on(self, e);
+    if (self->state == HV_EPOCH_ENDING && self->end.is_over)
+      epoch_end_goes_on(self, e);
     break;
   case HV_EPOCH_RESTORED:
     is_restored(self, e);
@@ -624,7 +634,7 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
     epoch_come_goes_on(self, e);
   if (self->state == HV_EPOCH_LOADING)
     epoch_loads_beside(self, e);
-  if (self->state == HV_EPOCH_ENDING && e->kind == HV_EPOCH_TIME &&
+  if (self->state == HV_EPOCH_ENDING && e->kind == HV_EPOCH_TIME && !hv_epoch_is_free(self) &&
       (self->end.rounding[HV_EPOCH_NOW] || self->late == HV_EPOCH_LATE_WORKS))
     epoch_offers_overdue(self, e);
   if (self->state == HV_EPOCH_LEAVING && self->late != HV_EPOCH_LATE_VOID && !self->end.acting[HV_EPOCH_NOW])
@@ -645,7 +655,7 @@ int hv_epoch_is_free(const hv_epoch *self) {
     return 0;
   if (self->state == HV_EPOCH_LOOKING)
     return !self->own.looking.is_here;
-  if (epoch_is_free_aside(self))
+  if (epoch_is_free_aside(self) || epoch_end_is_free(self))
     return 1;
   return self->state == HV_EPOCH_GATHERING || self->state == HV_EPOCH_RESTING || self->state == HV_EPOCH_OVER;
 }

@@ -173,7 +173,8 @@ typedef struct hv_epoch_event {
   uint64_t now_us;
   const hv_progress_figures *figures; /* one reading, made for this event (rule 1) */
   uint64_t fetched;                   /* searches for peers that were answered */
-  uint64_t samples, epoch, number, stamp, took_us;
+  uint64_t samples, epoch, number, stamp;
+  uint64_t took_us; /* of a BATCH, of DONE, and of a ROUND since its trigger */
   /* Of DONE: < 0: the values are not finite. Of a ROUND of the state: 1: the replica is to the bit what it was; 0: only if that of
    * all members was the same; < 0: it is not. */
   int ok;
@@ -260,6 +261,7 @@ typedef struct hv_epoch_run {
   int alone, averaged, stepped, state_averaged, nobody, meets_another, taken;
   int lost_some;      /* a member has gone in the round of gradients */
   int returns;        /* its samples go back into the sums */
+  int is_over;        /* its round is, and the end goes on when the training thread is here */
   uint64_t lonely_us; /* since when nobody else is counted while it seeks; 0: somebody is */
   uint64_t begun_us;  /* when it began */
   uint64_t sought_us; /* when the search for a group of gradients was last waited for */
@@ -336,8 +338,9 @@ typedef struct hv_epoch_hold {
 
 /* The time that rounds of differences need on this line. */
 typedef struct hv_epoch_line {
-  uint64_t begun_us; /* when the round under way was begun; HV_EPOCH_NONE: none is */
-  uint64_t need_us;  /* 0: not known */
+  uint64_t begun_us;           /* when the round under way was begun; HV_EPOCH_NONE: none is */
+  uint64_t need_us;            /* 0: not known */
+  uint64_t took_us, before_us; /* of the latest average, and of the one before it */
 } hv_epoch_line;
 
 /* States for joiners (rule 15). */
@@ -377,9 +380,10 @@ typedef struct hv_epoch {
   uint64_t left_out;            /* the epoch in which the others began a round without it, until it is back; HV_EPOCH_NONE */
   uint64_t load_us;             /* what the quickest load took */
   uint64_t loaded_us;           /* when the latest one was over */
-  uint64_t aside_us;            /* when it went aside */
+  uint64_t aside_us;            /* when it went aside; HV_EPOCH_NONE: while its training thread was in a batch */
   uint64_t alone_since_us, wrong_since_us, doubt_until_us;
   uint64_t again_us; /* a round of differences failed: the epoch does not end before this time */
+  uint64_t lasts_us; /* the epoch lasts until then, so that its difference travels beside batches */
   unsigned failures, doubts, loads;
   hv_epoch_line line;
   hv_epoch_look look;
@@ -417,6 +421,8 @@ int hv_epoch_has_word(const hv_epoch *self, hv_epoch_which which);
 int hv_epoch_is_free(const hv_epoch *self);
 /* 1: batches count, and go on after a moment, while this peer is aside: with local steps, unless the program waits for a state. */
 int hv_epoch_trains_aside(const hv_epoch *self);
+/* 1: the next batch counts. */
+int hv_epoch_counts_batches(const hv_epoch *self);
 /* 1: a state, or an average, has come beside the batches, and is taken when the training thread is here: HV_EPOCH_PAUSE. */
 int hv_epoch_waits_for_thread(const hv_epoch *self);
 const char *hv_epoch_state_name(hv_epoch_state state);

@@ -12,12 +12,19 @@ int hv_epoch_trains_aside(const hv_epoch *self) {
   return self->traits.carries && !self->is_asked && epoch_comes_back(self);
 }
 
+int hv_epoch_counts_batches(const hv_epoch *self) {
+  int is_beside = self->state == HV_EPOCH_ENDING && self->traits.overlap;
+  return self->state == HV_EPOCH_GATHERING || is_beside || hv_epoch_trains_aside(self);
+}
+
 static int chases(const hv_epoch *self) {
-  return self->state != HV_EPOCH_RESTING && self->at_us < self->aside_us + HV_EPOCH_CHASE_US;
+  int was_here = self->aside_us != HV_EPOCH_NONE;
+  return self->state != HV_EPOCH_RESTING && was_here && self->at_us < self->aside_us + HV_EPOCH_CHASE_US;
 }
 
 uint64_t epoch_aside_due_us(const hv_epoch *self) {
-  return hv_epoch_trains_aside(self) ? self->aside_us + HV_EPOCH_CHASE_US : HV_EPOCH_NONE;
+  int is_due = hv_epoch_trains_aside(self) && self->aside_us != HV_EPOCH_NONE;
+  return is_due ? self->aside_us + HV_EPOCH_CHASE_US : HV_EPOCH_NONE;
 }
 
 int epoch_is_free_aside(const hv_epoch *self) {
@@ -64,5 +71,6 @@ void epoch_steps_aside(hv_epoch *self, const epoch_event *e, uint64_t samples) {
 int hv_epoch_waits_for_thread(const hv_epoch *self) {
   int is_there = (self->state == HV_EPOCH_LOADING && self->own.loading.is_there) ||
                  (self->state == HV_EPOCH_REPEATING && self->own.repeating.is_there);
-  return is_there && hv_epoch_trains_aside(self) && !self->end.acting[HV_EPOCH_NOW];
+  int is_over = self->state == HV_EPOCH_ENDING && self->end.is_over;
+  return (is_over || (is_there && hv_epoch_trains_aside(self))) && !self->end.acting[HV_EPOCH_NOW];
 }

@@ -148,7 +148,7 @@ void epoch_comes(hv_epoch *self, const epoch_event *e) {
   epoch_voids(self);
   epoch_order(self, HV_EPOCH_ASIDE);
   if (!epoch_comes_back(self))
-    self->aside_us = e->now_us;
+    self->aside_us = self->state == HV_EPOCH_ENDING && self->end.is_over ? HV_EPOCH_NONE : e->now_us;
   epoch_tell(self, HV_EPOCH_SAYS_ASIDE);
   if (drops) /* else once another state is there */
     hv_epoch_ledger_replaced(self->ledger);

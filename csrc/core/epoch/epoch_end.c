@@ -30,8 +30,15 @@ static hv_epoch_order *begins_seek(hv_epoch *self, hv_epoch_lane lane, hv_epoch_
   return order;
 }
 
+uint64_t epoch_left_us(const hv_epoch *self, const hv_progress_figures *f) {
+  uint64_t lasts_us = self->lasts_us > self->at_us ? self->lasts_us - self->at_us : 0;
+  return f->eta_us > lasts_us ? f->eta_us : lasts_us;
+}
+
 static uint64_t left_of(const hv_epoch *self, const hv_progress_figures *f) {
-  return f->eta_us < self->config.averaging_us ? f->eta_us : self->config.averaging_us;
+  uint64_t left_us = epoch_left_us(self, f);
+  uint64_t most_us = hv_epoch_averaging_us(self);
+  return left_us < most_us ? left_us : most_us;
 }
 
 void epoch_seeks_to_listen(hv_epoch *self, const hv_progress_figures *f) {
@@ -91,10 +98,51 @@ int epoch_end_prepares(const hv_epoch *self) {
   return self->state == HV_EPOCH_ENDING && self->end.acting[HV_EPOCH_NOW] && self->end.action[HV_EPOCH_NOW] == HV_EPOCH_PREPARE;
 }
 
+/* ---- batches beside a round of differences (docs/design/local-steps.md, "Overlap") ---- */
+
+/* A short round is waited for. */
+int epoch_end_is_free(const hv_epoch *self) {
+  const hv_epoch_run *r = &self->end;
+  if (self->state != HV_EPOCH_ENDING || !self->traits.overlap)
+    return 0;
+  int is_long = epoch_line_round_us(self) > HV_EPOCH_CHASE_US || self->at_us >= r->begun_us + HV_EPOCH_CHASE_US;
+  return r->is_over || (r->rounding[HV_EPOCH_NOW] && is_long && 100 * self->ledger->sums < self->traits.overlap * r->samples);
+}
+
+/* Where rounds take R, an epoch lasts so long that R is the part of it in which its difference may travel. */
+static void lasts(hv_epoch *self, uint64_t now_us) {
+  uint64_t round_us = epoch_line_round_us(self), most_us = hv_epoch_averaging_us(self), part = self->traits.overlap;
+  round_us = round_us < most_us ? round_us : most_us;
+  if (part && self->end.averaged && round_us > HV_EPOCH_CHASE_US)
+    self->lasts_us = now_us + round_us * (100 - part) / part;
+}
+
+static void meets_thread(hv_epoch *self, const epoch_event *e) {
+  int has_to_step = self->has_to_step;
+  if (self->end.acting[HV_EPOCH_NOW])
+    return;
+  self->has_to_step = 0;
+  if (has_to_step)
+    epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 0);
+  else if (!self->end.rounding[HV_EPOCH_NOW])
+    advances(self, HV_EPOCH_NOW, e);
+}
+
+void epoch_end_has_batch(hv_epoch *self, const epoch_event *e) {
+  if (!self->traits.overlap) {
+    self->has_to_step = 0;
+    return;
+  }
+  if (!self->end.acting[HV_EPOCH_NOW])
+    epoch_offers_overdue(self, e);
+  meets_thread(self, e);
+}
+
 static void counts(hv_epoch *self, const epoch_event *e) {
   if (!self->traits.sums)
     epoch_keeps_sums(self);
   epoch_counts(self, self->end.epoch + 1, e->now_us);
+  lasts(self, e->now_us);
   epoch_wake(self, 0);
 }
 
@@ -210,6 +258,7 @@ void epoch_stays(hv_epoch *self, hv_epoch_notice notice) {
 
 static void advances(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
+  r->is_over = 0;
   if (r->returns) {
     epoch_act(self, lane, HV_EPOCH_RETURN, r->samples);
     return;
@@ -282,9 +331,14 @@ void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const 
     advances(self, lane, e);
 }
 
+void epoch_end_lacks_step(hv_epoch *self) {
+  self->end.acting[HV_EPOCH_NOW] = 0;
+  self->end.is_over = !self->end.rounding[HV_EPOCH_NOW];
+}
+
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e) {
-  if (self->state == HV_EPOCH_ENDING && self->late == HV_EPOCH_LATE_IDLE && !self->end.rounding[HV_EPOCH_NOW])
-    advances(self, HV_EPOCH_NOW, e);
+  if (self->state == HV_EPOCH_ENDING && self->late == HV_EPOCH_LATE_IDLE)
+    meets_thread(self, e);
 }
 
 /* ---- rounds ---- */
@@ -424,7 +478,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     hv_epoch_ledger_over(self->ledger, outcome, 0);
     epoch_tell(self, HV_EPOCH_SAYS_OWN_STEP);
   }
-  if (!r->acting[lane])
+  if (!r->acting[lane] && !r->is_over)
     advances(self, lane, e);
 }
 
@@ -448,6 +502,7 @@ void epoch_round_is_over(hv_epoch *self, const epoch_event *e) {
   for (hv_epoch_lane lane = 0; lane < HV_EPOCH_LANES; lane++) {
     if (self->end.rounding[lane] != 1 + (int)e->which)
       continue;
+    self->end.is_over = epoch_end_is_free(self);
     self->end.rounding[lane] = 0;
     if (lane == HV_EPOCH_LATE && self->late == HV_EPOCH_LATE_VOID)
       return;
@@ -495,6 +550,8 @@ uint64_t epoch_end_due_us(const hv_epoch *self) {
     due_us = epoch_sooner(self, due_us, r->again_us);
   if (r->lonely_us)
     due_us = epoch_sooner(self, due_us, r->lonely_us + HV_EPOCH_CHASE_US);
+  if (self->traits.overlap && self->state == HV_EPOCH_ENDING)
+    due_us = epoch_sooner(self, due_us, r->begun_us + HV_EPOCH_CHASE_US);
   if (r->missed_us)
     due_us = epoch_sooner(self, due_us, r->missed_us + HV_EPOCH_CHASE_US);
   if (self->state == HV_EPOCH_ENDING && self->look.begun_us != HV_EPOCH_NONE)

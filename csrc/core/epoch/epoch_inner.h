@@ -34,6 +34,7 @@ uint64_t epoch_doubled(uint64_t first_us, unsigned times, uint64_t most_us);
 
 /* epoch_end.c */
 void epoch_begins_end(hv_epoch *self, const epoch_event *e);
+uint64_t epoch_left_us(const hv_epoch *self, const hv_progress_figures *f); /* of the epoch */
 int epoch_end_prepares(const hv_epoch *self); /* 1: PREPARE is not answered yet, so the sums are still the program's (rule 2) */
 void epoch_end_takes_sums(hv_epoch *self);    /* all that are there */
 void epoch_seeks(hv_epoch *self, const hv_progress_figures *f);
@@ -41,6 +42,9 @@ void epoch_seeks_to_listen(hv_epoch *self, const hv_progress_figures *f); /* a g
 void epoch_round_is_over(hv_epoch *self, const epoch_event *e);
 void epoch_end_acted(hv_epoch *self, hv_epoch_lane lane, unsigned action, const epoch_event *e);
 void epoch_end_goes_on(hv_epoch *self, const epoch_event *e);
+int epoch_end_is_free(const hv_epoch *self); /* batches go on while the difference travels */
+void epoch_end_has_batch(hv_epoch *self, const epoch_event *e);
+void epoch_end_lacks_step(hv_epoch *self);                          /* of such a batch, which failed: the round goes on */
 uint64_t epoch_end_due_us(const hv_epoch *self);                    /* when the next of its waits ends */
 void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e);     /* looks whether anybody may still come to its groups */
 void epoch_end_leaves_rounds(hv_epoch *self, const epoch_event *e); /* after each event: rounds that are of no use any more */
@@ -103,6 +107,8 @@ void epoch_has_come(hv_epoch *self, const epoch_event *e);      /* a state, or a
 void epoch_line_begins(hv_epoch *self, uint64_t now_us);
 void epoch_line_took(hv_epoch *self, const epoch_event *e); /* a round is over */
 void epoch_line_loaded(hv_epoch *self);
+/* The time of a round, without the wait for those who began it later: that is in one of two. */
+uint64_t epoch_line_round_us(const hv_epoch *self);
 
 /* epoch_ahead.c */
 /* True if this peer is so far ahead of the others that it must come back to them. */

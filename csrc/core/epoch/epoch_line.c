@@ -21,15 +21,26 @@ void epoch_line_begins(hv_epoch *self, uint64_t now_us) {
 void epoch_line_took(hv_epoch *self, const epoch_event *e) {
   hv_epoch_line *line = &self->line;
   uint64_t took_us = line->begun_us == HV_EPOCH_NONE ? 0 : e->now_us - line->begun_us, had_us = hv_epoch_averaging_us(self);
+  if (e->took_us) /* its outcome may be told late */
+    took_us = e->took_us;
   line->begun_us = HV_EPOCH_NONE;
   if (!took_us || (!e->ran_out && e->outcome != HV_EPOCH_CONFIRMED))
     return;
+  if (e->outcome == HV_EPOCH_CONFIRMED) {
+    line->before_us = line->took_us ? line->took_us : took_us;
+    line->took_us = took_us;
+  }
   if (e->ran_out && took_us < had_us)
     took_us = had_us;
   if (took_us > line->need_us)
     line->need_us = took_us;
   else if (!e->ran_out)
     line->need_us -= (line->need_us - took_us) / 8;
+}
+
+uint64_t epoch_line_round_us(const hv_epoch *self) {
+  const hv_epoch_line *line = &self->line;
+  return line->took_us < line->before_us ? line->took_us : line->before_us;
 }
 
 /* Each member sends an average twice: to those who make it, and as one who makes a part of it. So does it receive. */

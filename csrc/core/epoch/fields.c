@@ -90,6 +90,7 @@ static const hv_field of_config[] = {WHOLE(hv_epoch_config, options.use_local_up
                                      WHOLE(hv_epoch_config, options.auxiliary),
                                      WHOLE(hv_epoch_config, options.average_state_every),
                                      WHOLE(hv_epoch_config, options.outer),
+                                     WHOLE(hv_epoch_config, options.overlap),
                                      WHOLE(hv_epoch_config, target),
                                      WHOLE(hv_epoch_config, matchmaking_us),
                                      WHOLE(hv_epoch_config, averaging_us),

@@ -16,6 +16,10 @@ hv_status hv_epoch_options_check(const hv_epoch_options *o, hv_error *err) {
     return hv_fail(err, HV_INVALID,
                    "outer_optimizer cannot be combined with delay_optimizer_step, delay_state_averaging or offload_optimizer: the "
                    "model steps in each batch, and no state is averaged; remove them");
+  if (o->overlap && (!o->outer || o->overlap > 100))
+    return hv_fail(err, HV_INVALID,
+                   "overlap is the part of an epoch in which batches go on while the difference travels: write a number up to 1, "
+                   "with outer_optimizer");
   if (o->delay_grad_averaging && o->use_local_updates)
     return hv_fail(err, HV_INVALID,
                    "delay_grad_averaging cannot be combined with use_local_updates: no gradients are averaged then; remove "
@@ -117,6 +121,7 @@ hv_epoch_traits hv_epoch_traits_of(const hv_epoch_options *o) {
                             .local_steps = !o->auxiliary && o->use_local_updates,
                             .carries = o->outer,
                             .lead = o->delay_grad_averaging,
+                            .overlap = o->auxiliary ? 0 : o->overlap,
                             .copies = o->offload || o->outer,
                             .every = o->average_state_every,
                             .batch = plan_batch(o)};

@@ -45,6 +45,7 @@ typedef struct hv_epoch_options {
   uint8_t offload;               /* the optimizer works on copies of the parameters */
   uint8_t auxiliary;             /* it averages and trains nothing */
   uint8_t outer;                 /* with use_local_updates: average differences to an anchor, which an outer optimizer steps */
+  uint8_t overlap;               /* percent of an epoch's samples made while its difference travels, at most; 0: none */
   uint64_t average_state_every;  /* epochs from one averaging of the state to the next; 1 or more */
 } hv_epoch_options;
 
@@ -68,6 +69,7 @@ typedef struct hv_epoch_traits {
   uint8_t local_steps; /* each batch is a step */
   uint8_t carries;     /* what no average has stays: after a round that failed, and beside others' steps (local-steps.md) */
   uint8_t lead;        /* epochs that trainers count before the round of their gradients */
+  uint8_t overlap;     /* percent of an epoch's samples that are made while its difference travels, at most */
   uint8_t copies;      /* the optimizer's outcome reaches the model with APPLY */
   uint64_t every;      /* epochs from one averaging of the state to the next */
   hv_epoch_plan batch;

@@ -34,6 +34,8 @@ class AnchoredParameters(Parameters):
         super().__init__([{"params": list(model)}], True)
         self._progress: List[Tuple[torch.Tensor, torch.Tensor]] = []  # parameters, and what no anchor has of them
         self._aside: List[torch.Tensor] = []  # the local parameters while the model shows the anchor
+        self._base: List[torch.Tensor] = []  # the local parameters of the difference that travels beside batches
+        self._has_base = False
 
     @property
     def is_shown(self) -> bool:
@@ -79,12 +81,34 @@ class AnchoredParameters(Parameters):
 
     def drop_progress(self) -> None:
         """Makes the model the anchor."""
-        self._progress = []
+        self._progress, self._has_base = [], False
         self.push()
+
+    def begin_difference(self) -> None:
+        """The difference is taken from the local parameters as they are now."""
+        self._has_base = False
+
+    @torch.no_grad()
+    def keep_base(self) -> None:
+        """A batch is about to step the model while the difference travels: remembers what that was taken from."""
+        if self._has_base:
+            return
+        self._base = self._base or [torch.empty_like(main, requires_grad=False) for main in self.main]
+        copy_all(self._base, [p.detach() for p in self.model])
+        self._has_base = True
+
+    def difference_of(self, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Returns the local parameters that the difference was taken from.
+
+        Args:
+            parameters: The parameters of the model that are wanted.
+        """
+        bases = {id(p): base for p, base in zip(self.model, self._base)} if self._has_base else {}
+        return [bases.get(id(p), p) for p in parameters]
 
     @torch.no_grad()
     def keep_progress(self, parameters: Sequence[torch.Tensor], missed: Sequence[Range]) -> None:
-        """Remembers this peer's progress where an average lacks it, before the anchor steps.
+        """Remembers this peer's progress since the difference; all of it where the average lacks it.
 
         Args:
             parameters: The parameters of the model that were averaged, in their order.
@@ -92,15 +116,18 @@ class AnchoredParameters(Parameters):
         """
         anchors = {id(p): main for p, main in zip(self.model, self.main)}
         self._progress, first = [], 0
-        for p in parameters:
-            end, mine = first + p.numel(), torch.zeros(p.numel())
+        for p, base in zip(parameters, self.difference_of(parameters)):
+            end = first + p.numel()
             inside = [(max(at, first), min(at + n, end)) for at, n in missed if at < end and at + n > first]
-            if inside:
-                progress = (p.detach().cpu() - anchors[id(p)]).reshape(-1)
+            if inside or base is not p:
+                local = p.detach().cpu()
+                mine = torch.zeros(p.numel()) if base is p else (local - base).reshape(-1)
+                progress = (local - anchors[id(p)]).reshape(-1) if inside else mine
                 for begin, until in inside:
                     mine[begin - first : until - first] = progress[begin - first : until - first]
                 self._progress.append((p, mine.view(p.shape)))
             first = end
+        self._has_base = False
 
     @torch.no_grad()
     def push(self, force: bool = False) -> bool:

@@ -17,7 +17,7 @@ from hivemind_c.optim.state_averager import TrainingStateAverager
 from hivemind_c.optim.statistics import alike, describe
 
 logger = logging.getLogger("hivemind_c.optim")
-HELD, SNAPSHOT = 12, 8  #: bytes a parameter, with momentum
+HELD, BESIDE, SNAPSHOT = 12, 4, 8  #: bytes a parameter, with momentum; beside: while batches go on
 
 
 class AnchoredStateAverager(TrainingStateAverager):
@@ -36,10 +36,11 @@ class AnchoredStateAverager(TrainingStateAverager):
         self._outer = OuterStep(self.optimizer)
         values = sum(p.numel() for p in self.parameters.main)
         logger.info(
-            "local steps: anchor, momentum and difference of %d parameters take %.3g MB of main memory, and a snapshot "
-            "for joining peers takes %.3g MB",
+            "local steps: anchor, momentum and difference of %d parameters take %.3g MB of main memory, batches while "
+            "a difference travels %.3g MB, and a snapshot for joining peers %.3g MB",
             values,
             values * HELD / 1e6,
+            values * BESIDE / 1e6,
             values * SNAPSHOT / 1e6,
         )
 
@@ -58,9 +59,15 @@ class AnchoredStateAverager(TrainingStateAverager):
 
     # ---- steps ----
 
-    def step_inner(self) -> None:
-        """Steps the model with the gradients in it."""
+    def step_inner(self, beside: bool = False) -> None:
+        """Steps the model with the gradients in it.
+
+        Args:
+            beside: A difference travels meanwhile.
+        """
         with self.state_lock:
+            if beside:
+                self.parameters.keep_base()
             self.inner.step()
 
     def step_optimizer(self, grad_scaler: Any = None) -> None:

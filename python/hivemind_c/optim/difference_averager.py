@@ -87,13 +87,16 @@ class DifferenceAverager(GradientAverager):
         self._buffers.load()
 
     @torch.no_grad()
-    def compared(self) -> Tuple[float, Optional[float]]:
+    def compared(self, parameters: Sequence[torch.Tensor]) -> Tuple[float, Optional[float]]:
         """Returns the norm of this peer's difference, and its cosine to the average, before the model is rebased.
 
         None in place of the cosine: one of both is zero.
+
+        Args:
+            parameters: Those that the difference was taken from.
         """
         own = mean = both = 0.0
-        for three in zip(self._anchors, self.parameters, self._averaged):
+        for three in zip(self._anchors, parameters, self._averaged):
             for anchor, p, average in zip(*(one.detach().cpu().reshape(-1).split(IN_CACHE) for one in three)):
                 mine = anchor - p
                 own += float(torch.dot(mine, mine))

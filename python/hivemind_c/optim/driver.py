@@ -7,14 +7,12 @@ docs/design/epoch.md has the orders and the rules.
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import _hivemind_c
 from _hivemind_c import HivemindCancelledError, HivemindError
 
-from hivemind_c._record import events_path, short
-from hivemind_c.averaging.marks import members_of, view_of
-from hivemind_c.dht import get_dht_time
+from hivemind_c._record import events_path
 from hivemind_c.optim.background import Background
 from hivemind_c.optim.company import CHOICES
 from hivemind_c.optim.epoch_clock import EpochClock
@@ -23,8 +21,9 @@ from hivemind_c.optim.hands import Hands
 from hivemind_c.optim.lanes import LATE, NOW, Lanes
 from hivemind_c.optim.loads import Loads
 from hivemind_c.optim.notices import Notices
-from hivemind_c.optim.order import GRADIENTS, STATE, Order
+from hivemind_c.optim.order import GRADIENTS, Order
 from hivemind_c.optim.reporter import Reporter
+from hivemind_c.optim.rounds import Rounds
 from hivemind_c.optim.step_log import StepLog
 
 logger = logging.getLogger("hivemind_c.optim")
@@ -41,7 +40,7 @@ class Driver:
     """
 
     def __init__(self, optimizer: EpochWork, reporter: Reporter, when_alone: str, log_memory: Optional[int] = None):
-        self._optimizer, self._reporter = optimizer, reporter
+        self._optimizer = optimizer
         self._state, self._gradients = optimizer.state_averager, optimizer.grad_averager
         self._averagers: Tuple[Any, Any] = self._gradients, self._state  # by GRADIENTS and STATE
         dht = optimizer.dht
@@ -68,16 +67,15 @@ class Driver:
         self.hands = Hands(optimizer, self.machine, log)
         self.notices = Notices(optimizer, reporter, self.machine, self.hands)
         self.background: Background = self._state.background
-        self.controls: List[Any] = [None, None]  #: of the rounds for which groups are sought
         self._lanes = Lanes()
+        self.rounds = Rounds(
+            optimizer, self.machine, self.hands, self._lanes, self.notices, reporter, self._while_waiting
+        )
         self._loads = Loads(optimizer, self.machine, self.hands, self._lanes, self._pass_time)
         self._offering: Optional[Tuple[int, Any]] = None  # the offer under way: its epoch, and a future
         self._do: Dict[str, Callable[[Order, int], None]] = {
             "REACHED": self._reached,
-            "SEEK": self._seek,
-            "TRIGGER": self._trigger,
-            "CANCEL": self._cancel,
-            "GIVE_UP": self._give_up,
+            **self.rounds.orders,
             "ASIDE": self._aside,
             "COMES": self._comes,
             "OFFER": self._offer,
@@ -104,6 +102,9 @@ class Driver:
         """
         self._come_by()
         self._drive(self.machine.batch(samples))
+        self._take_what_came()
+
+    def _take_what_came(self) -> None:
         while self._optimizer.schedule.outer and self.machine.waits_for_thread:
             self._drive(self.machine.pause())
             self._poll()  # the next average may be there
@@ -127,6 +128,7 @@ class Driver:
     def _poll(self) -> None:
         """Tells the machine what has come beside the training, or beside the training thread's wait."""
         self._loads.poll()
+        self.rounds.poll()
         if self.machine.state == "REPEATING":
             self.hands.log.poll(self.machine, NOW, self._lanes.hear)
 
@@ -172,12 +174,23 @@ class Driver:
         before = self.hands.adopted
         self.hands.settle_local_step()
         self.background.settle()
+        self.settle_round()
         self._loads.timeout = timeout
         try:
             self._drive(self.machine.asked(least))
         finally:
             self._loads.timeout = self._optimizer.load_state_timeout
         return self.hands.adopted > before
+
+    def settle_round(self, timeout: Optional[float] = None) -> None:
+        """Waits for a round that goes on beside the batches, and takes what came of it over. Raises its error.
+
+        Args:
+            timeout: Longest time in seconds to wait. None: as long as a round may take.
+        """
+        self.rounds.settle(timeout)
+        self._poll()
+        self._take_what_came()
 
     # ---- in place of a number of its own (TrainingStateAverager.local_epoch) ----
 
@@ -200,6 +213,7 @@ class Driver:
         if not self.is_adopting:
             self._loads.end()
             self._drive(self.machine.restored(epoch))
+            self.rounds.forget()
 
     # ---- lanes ----
 
@@ -247,67 +261,12 @@ class Driver:
                 self._do[left.kind](left, lane)  # lost samples, groups and sums of no use
             raise
 
-    # ---- groups and rounds ----
+    # ---- the count, and the time ----
 
     def _reached(self, order: Order, lane: int) -> None:
         if order.which == GRADIENTS and self._optimizer.auxiliary:
             self._optimizer.setups.follow()
         self._averagers[order.which].reached(order.epoch)
-
-    def _seek(self, order: Order, lane: int) -> None:
-        averager, optimizer = self._averagers[order.which], self._optimizer
-        if order.ask:
-            self.controls[order.which] = self.hands.log.listen(order)
-            return
-        word = self.machine.word(order.which)
-        more: Dict[str, Any] = {} if word is None else {"gather": word}
-        try:
-            averager.present_setup(optimizer.setups.presented)
-            self.controls[order.which] = averager.schedule_step(
-                get_dht_time() + order.wait,
-                timeout=order.timeout,
-                allow_retries=False,
-                epoch=order.epoch,
-                **more,
-            )
-        except HivemindError as error:
-            self.controls[order.which] = None
-            logger.warning(
-                "swarm epoch %d: cannot look for a group, continuing without one: %s", order.epoch, error
-            )
-
-    def _cancel(self, order: Order, lane: int) -> None:
-        control, self.controls[order.which] = self.controls[order.which], None
-        if control is not None:
-            control.cancel()
-
-    def _give_up(self, order: Order, lane: int) -> None:
-        control = self.controls[order.which]
-        if control is not None and not control.is_given_up:
-            control.give_up()
-
-    def _failed(self, lane: int, which: int, error: HivemindError, control: Any, alike: int = 0) -> None:
-        """A round failed: the machine says what that means."""
-        had_group, given_up = self._averagers[which].had_group, control.is_given_up
-        self._tell_round(lane, which, error.status, alike=alike, had_group=had_group, given_up=given_up)
-
-    def _tell_round(self, lane: int, which: int, status: str, *facts: Any, **more: Any) -> str:
-        """Tells the machine of a round that is over. Returns the outcome."""
-        outcome, had_met, answer = self.machine.round(lane, which, status, *facts, **more)
-        if which == GRADIENTS:
-            self.notices.has_met = had_met
-        self._lanes.hear(lane, answer)
-        return outcome
-
-    def _trigger(self, order: Order, lane: int) -> None:
-        try:
-            (self._average_gradients if order.which == GRADIENTS else self._average_state)(order, lane)
-        except BaseException:
-            control = self.controls[order.which]
-            if control is not None:
-                control.cancel()
-            self._tell_round(lane, order.which, "CANCELLED")
-            raise
 
     def _while_waiting(self) -> None:
         """The training thread waits for a round: joiners may need a copy of the state meanwhile."""
@@ -317,76 +276,6 @@ class Driver:
     def _pass_time(self) -> None:
         self._lanes.hear(NOW, self.machine.time())
         self._carry_out_all(NOW)
-
-    def _average_gradients(self, order: Order, lane: int) -> None:
-        optimizer, end, control = self._optimizer, self.hands.end, self.controls[GRADIENTS]
-        if control is None:  # the log has said why
-            self._tell_round(lane, GRADIENTS, "TIMEOUT")
-            return
-        called = end.clock.now()
-        control.while_waiting = None if lane else self._while_waiting
-        try:
-            with end.clock.enter("waiting"):
-                members = self._gradients.average_loaded(float(order.samples), control=control)
-        except HivemindError as error:
-            end.error = error
-            self._reporter.add_failure(end.epoch, f"gradients: {error}")
-            optimizer.record("gradients_failed", epoch=end.epoch, status=error.status, mine=end.samples)
-            end.notes.fail(f"averaging gradients failed: {error}")
-            self._failed(lane, GRADIENTS, error, control)
-            if optimizer.auxiliary:
-                logger.warning("swarm epoch %d: averaging gradients failed: %s", end.epoch, error)
-            return
-        rounds, stamp = self._gradients.rounds, self._gradients.stamp
-        parts = tuple(control.details(0) for control in rounds)
-        met = members_of(parts[0][0])
-        end.notes.add_rounds(rounds, end.clock, called)
-        self._reporter.add_round()
-        if self._gradients.awaits(end.next_epoch):
-            self._lanes.hear(lane, self.machine.wanted(lane, end.next_epoch))
-        outcome = self._tell_round(lane, GRADIENTS, "OK", parts)
-        end.averaged = outcome == "CONFIRMED"
-        end.outcome = "averaged" if end.averaged else "alone" if outcome == "NOBODY" else "failed"
-        if end.averaged:
-            optimizer.setups.has_averaged()
-        if optimizer.record:
-            marks = {short(peer): mark for peer, mark in view_of(met).marks.items()}
-            told = stamp if end.averaged else None
-            optimizer.record(
-                "gradients", epoch=end.epoch, members=marks, stamp=told, missed=self.machine.is_unusable
-            )
-        end.metric = self._gradients.averaged_metric()
-        optimizer.say("Averaged tensors successfully with %d peers", len(members))
-
-    def _average_state(self, order: Order, lane: int) -> None:
-        optimizer, end, control = self._optimizer, self.hands.end, self.controls[STATE]
-        if control is None or end.averages_no_state:
-            self._cancel(order, lane)
-            self._tell_round(lane, STATE, "TIMEOUT", alike=1)
-            return
-        called = end.clock.now()
-        control.while_waiting = None if lane else self._while_waiting
-        try:
-            with end.clock.enter("waiting"):
-                members = self._state.average_loaded(control)
-        except HivemindError as error:
-            logger.warning(
-                "swarm epoch %d: averaging the state failed, so this peer keeps its own: %s", end.next_epoch, error
-            )
-            self._reporter.add_failure(end.next_epoch, f"state: {error}")
-            optimizer.record("state_failed", epoch=end.next_epoch, status=error.status)
-            end.notes.fail(f"averaging the state failed: {error}")
-            self._failed(lane, STATE, error, control, self._state.is_kept)
-            return
-        if self._gradients is None:
-            end.outcome = "averaged"
-        end.notes.add_rounds([control], end.clock, called)
-        self._reporter.add_round()
-        self._tell_round(lane, STATE, "OK", (control.details(0),), self._state.were_alike())
-        optimizer.record(
-            "state", epoch=end.next_epoch, members=list(map(short, members)), mark=self._state.lineage.mark
-        )
-        optimizer.say("Averaged state successfully with %d peers", len(members))
 
     def _aside(self, order: Order, lane: int) -> None:
         for averager in filter(None, self._averagers):
@@ -454,6 +343,7 @@ class Driver:
         """
         self.hands.settle_local_step(True)
         self.background.end(timeout)
+        self.settle_round(timeout)
         self._loads.end()
         self._lanes.hear(NOW, self.machine.leave())
         while (order := self._lanes.next(NOW)) is not None:

@@ -38,11 +38,12 @@ class EpochClock:
             self._count()
             self._occupation = before
 
-    def move(self, seconds: float, to: str) -> None:
-        """Counts seconds of waiting for another occupation instead, at most those that there are."""
+    def move(self, seconds: float, to: str) -> float:
+        """Counts seconds of waiting for another occupation instead, at most those that there are. Returns how many."""
         seconds = min(max(0.0, seconds), self._spent["waiting"])
         self._spent["waiting"] -= seconds
         self._spent[to] += seconds
+        return seconds
 
     def take(self) -> Dict[str, float]:
         """Returns the seconds of each occupation since the last call, and all of them as "wall"."""

@@ -34,6 +34,7 @@ class EpochEnd:
         self.epoch, self.next_epoch, self.alone = epoch, epoch + 1, alone
         self.samples, self.swarm_samples = samples, swarm_samples  #: of this peer, those that count; of all
         self.notes, self.clock, self.metric = notes, clock, metric
+        self.produced: Optional[int] = None  #: samples of this peer in all, as it began to end
         self.peers = 1  #: that the swarm counts as it begins to end
         self.outcome = "alone" if alone else "failed"  #: a key of epoch_record.OUTCOMES
         self.background_spent: Dict[str, float] = {}  #: seconds of each occupation there

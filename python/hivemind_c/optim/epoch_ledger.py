@@ -31,13 +31,14 @@ class _Ended(Protocol):
 
     samples: int
     peers: int
+    produced: Optional[int]
     background_spent: Dict[str, float]
 
 
 class _CaughtUp:
     """A swarm epoch that this peer left by loading the state of the swarm."""
 
-    samples = 0
+    samples, produced = 0, None
 
     def __init__(self, was_left_out: bool, peers: int):
         self.peers = peers
@@ -123,7 +124,8 @@ class EpochLedger:
         measured: Dict[str, Any] = {f"{name}_s": seconds for name, seconds in spent.items()}
         measured.update(swarm_samples=max(ended.samples, swarm_samples), clock_s=self.clock_check.offset)
         if self._optimizer.schedule.outer:
-            self.notes.carry(self.samples.sums)
+            since = 0 if ended.produced is None else self.samples.figures()["produced"] - ended.produced
+            self.notes.carry(self.samples.sums - since)
         measured["peers"] = ended.peers
         self._settling = _Closed(epoch, self.notes, ended, **measured)
         self.notes, self._closed_epoch = EpochNotes(), epoch

@@ -77,26 +77,27 @@ class EpochNotes:
         """
         self.carried_samples = max(self.carried_samples, samples)
 
-    def add_rounds(self, rounds: Sequence[Any], clock: EpochClock, called: float) -> None:
-        """Adds what successful averagings measured.
+    def add_rounds(self, rounds: Sequence[Any], clock: EpochClock, called: float) -> float:
+        """Adds what successful averagings measured. Returns the seconds of them for which the thread did not wait.
 
         Args:
             rounds: Their StepControls, in order.
             clock: Clock of the thread that waited for them.
             called: Moment on that clock when it began to wait.
         """
-        blocked = clock.now() - called
+        blocked, beside = clock.now() - called, 0.0
         for control in rounds:
             members, _, _, moved, matching, _, reducing, _, _, part, _ = control.details(0)
             late = min(max(0.0, matching - max(0.0, called - control.begun)), blocked)
             clock.move(late, "matching")
             reduced = min(reducing, blocked - late)
-            clock.move(reduced, "reducing")
+            beside += reducing - clock.move(reduced, "reducing")
             blocked -= late + reduced
             self.members = max(self.members, len(members))
             self.bytes_sent += moved // 2  # as many come as go: spans of others, and averages of the own one
             self.bytes_received += moved // 2
             self._note_part(members, part)
+        return beside
 
     def _note_part(self, members: Sequence[Any], part: float) -> None:
         """A peer in client mode reduces nothing, whatever its connection is."""

@@ -241,6 +241,15 @@ class GradientAverager(GradientSums, DecentralizedAverager):
         control.allow_allreduce()
         if not wait:
             return control
+        return self.take_averages(control, timeout)
+
+    def take_averages(self, control: Any, timeout: Optional[float] = None) -> Any:
+        """Waits for an averaging of average_loaded(wait=False). Returns its members.
+
+        Args:
+            control: Its control.
+            timeout: Longest time in seconds. None: no limit.
+        """
         members = outcome_of(control, timeout)
         self.stamp, self.rounds = control.stamp, [control]
         return members

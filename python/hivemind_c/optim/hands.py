@@ -93,7 +93,10 @@ class Hands:
         if late:
             self._local.start(state.step_optimizer, state.push)
             return
-        state.step_inner()
+        if optimizer.schedule.overlap:
+            state.step_inner(beside=self._machine.state == "ENDING")
+        else:
+            state.step_inner()
 
     # ---- an epoch's end ----
 
@@ -108,7 +111,7 @@ class Hands:
         end = self.end = EpochEnd(
             epoch, alone, order.samples, swarm_samples, ledger.notes, ledger.clock, optimizer.take_metric()
         )
-        end.peers = max(1, now.peers)
+        end.peers, end.produced = max(1, now.peers), ledger.samples.figures()["produced"]
         end.averages_no_state = averages_no_state
         if self._gradients is None and not alone and not optimizer.schedule.averages_state_at(end.next_epoch):
             end.outcome = "local"
@@ -117,6 +120,8 @@ class Hands:
         if self._gradients is None:
             return 1
         self._look_at_parameters(end)
+        if optimizer.schedule.outer:
+            self._state.parameters.begin_difference()
         self._gradients.load_accumulators_into_averager_(end.metric)
         if (alone and not optimizer.schedule.outer) or not self._gradients.drop_if_not_finite():
             return 1
@@ -171,8 +176,7 @@ class Hands:
             elif end.is_repeated:
                 self._state.keep_all_progress()
             else:
-                if not end.is_repeated:
-                    end.notes.difference = self._gradients.compared()
+                end.notes.difference = self._compared()
                 missed = self._gradients.rounds[0].missed if end.averaged and end.samples else ()
                 self._state.keep_progress(self._gradients.parameters, missed)
             end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
@@ -195,6 +199,10 @@ class Hands:
             if not self._machine.is_unusable:  # else no other replica leads to the average's
                 self.log.add(end.epoch, facts["stamps"])
         return facts
+
+    def _compared(self) -> Any:
+        gradients = self._gradients
+        return gradients.compared(self._state.parameters.difference_of(gradients.parameters))
 
     def _schedule(self, order: Order) -> None:
         for _ in range(order.samples):

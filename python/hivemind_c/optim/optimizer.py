@@ -63,6 +63,7 @@ class Optimizer(TorchInterface, MetricReports):
         use_local_updates: Step with the gradient of each batch at once, and average parameters instead of gradients.
         outer_optimizer: A function that makes an optimizer of an anchor, which steps it with what local steps changed.
         local_steps: True: use_local_updates with an outer step by SGD. Or a dict of lr, momentum, nesterov and steps.
+        overlap: Most of a swarm epoch in which batches go on while its difference travels, 0 to 1. True: half of it.
         client_mode: Only dial out, for a machine that no peer can reach. None: as the DHT.
         auxiliary: Help other peers to average, without training.
         grad_compression: Compression of gradients on the network.
@@ -111,6 +112,7 @@ class Optimizer(TorchInterface, MetricReports):
         use_local_updates: bool = False,
         outer_optimizer: Optional[OuterFactory] = None,
         local_steps: LocalSteps = None,
+        overlap: Union[bool, float] = True,
         client_mode: Optional[bool] = None,
         auxiliary: bool = False,
         grad_compression: CompressionBase = NoCompression(),
@@ -152,6 +154,7 @@ class Optimizer(TorchInterface, MetricReports):
             auxiliary=self.auxiliary,
             average_state_every=average_state_every,
             outer=outer_optimizer is not None,
+            overlap=options.overlap(overlap) * (outer_optimizer is not None),
         )
         options.check_gradients(self.schedule, reuse_grad_buffers, grad_averager_factory, batch_size_per_step)
         self.reuse_grad_buffers, self.load_state_compression = bool(reuse_grad_buffers), load_state_compression
@@ -415,6 +418,7 @@ class Optimizer(TorchInterface, MetricReports):
         Without outer_optimizer it changes nothing.
         """
         if self.schedule.outer:
+            self.driver.settle_round()
             self.state_averager.keep_anchor()
 
     @property
@@ -425,12 +429,12 @@ class Optimizer(TorchInterface, MetricReports):
     @property
     def scheduled_grads(self) -> Any:
         """The control of the gradient averaging for which a group is looked for, or None."""
-        return self.driver.controls[0]
+        return self.driver.rounds.controls[0]
 
     @property
     def scheduled_state(self) -> Any:
         """The control of the state averaging for which a group is looked for, or None."""
-        return self.driver.controls[1]
+        return self.driver.rounds.controls[1]
 
     # ---- its end ----
 

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from hivemind_c._signature import unknown_option
 from hivemind_c.compression import CompressionBase, NoCompression
 from hivemind_c.optim.names import run_name  # noqa: F401  of Optimizer
+from hivemind_c.optim.ways import OVERLAP
 
 
 def positive_int(value: Any, name: str) -> int:
@@ -245,3 +246,17 @@ def check_scheduler(schedule: Any, scheduler: Any) -> None:
             "averaged with the gradients, and there none are: "
             "remove use_local_updates, or use a scheduler that needs no metric"
         )
+
+
+def overlap(value: Any) -> int:
+    """Returns the percentage of an epoch in which batches may go on while its difference travels.
+
+    Args:
+        value: The option: True, False, or a part from 0 to 1.
+    """
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"overlap must be True, False or a part of a swarm epoch, not {value!r}")
+    part = OVERLAP if value is True else float(value)
+    if not 0 <= part <= 1:
+        raise ValueError(f"overlap must be a part of a swarm epoch, from 0 to 1, not {value!r}; True is half of it")
+    return max(1, round(100 * part)) if part else 0

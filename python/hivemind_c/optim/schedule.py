@@ -57,6 +57,7 @@ class Schedule:
     auxiliary: bool = False
     average_state_every: int = 1
     outer: bool = False
+    overlap: int = 0  #: percent of an epoch, at most, in which batches go on while its difference travels
 
     def __post_init__(self) -> None:
         every = self.average_state_every

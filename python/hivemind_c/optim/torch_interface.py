@@ -110,7 +110,8 @@ class TorchInterface(RunPeer, torch.optim.Optimizer):
         if hasattr(self.grad_averager, "state_dict"):
             state_dict["hivemind_c"]["grad_averager"] = self.grad_averager.state_dict()
         if self.schedule.outer:
-            state_dict["hivemind_c"]["samples"] = self.ledger.samples.sums  # behind the steps that no anchor has
+            samples = self.ledger.samples  # behind the steps that no anchor has
+            state_dict["hivemind_c"]["samples"] = samples.sums + samples.in_flight
         return state_dict
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:

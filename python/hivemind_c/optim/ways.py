@@ -20,6 +20,7 @@ CODECS: Dict[str, float] = {
 }
 COMPUTED = 0.9  #: share of the time that should compute
 PATIENT_S = 30.0  #: seconds of computing for one step of the optimizer, up to which a way is recommended
+OVERLAP = 0.5  #: part of an epoch of local steps in which its difference may travel: overlap=True
 LOCAL_BATCHES = 50  #: steps that a peer makes in a swarm epoch of local steps: each batch is one
 STATE_EVERY = 50  #: swarm epochs between two averages of parameters: uncompressed, or each would end the log
 
@@ -65,8 +66,8 @@ WAYS: Dict[str, Way] = {
     "exact, 8 bits": Way(_exact(EIGHT), EIGHT, FULL),
     "delayed, 8 bits": Way(_exact(EIGHT, **_DELAYED), EIGHT, FULL, hidden=1.0),
     "exact, 4 bits": Way(_exact(FOUR), FOUR, FULL),
-    "local steps, 8 bits": Way(_local(EIGHT), EIGHT, is_local=True),
-    "local steps, 4 bits": Way(_local(FOUR), FOUR, is_local=True),
+    "local steps, 8 bits": Way(_local(EIGHT), EIGHT, hidden=OVERLAP, is_local=True),
+    "local steps, 4 bits": Way(_local(FOUR), FOUR, hidden=OVERLAP, is_local=True),
 }
 
 
@@ -100,6 +101,8 @@ def share(way: Way, computing_s: float, averaged_s: float) -> float:
         computing_s: Seconds of computing in a swarm epoch.
         averaged_s: Seconds of its averages.
     """
+    if way.is_local:  # such an epoch lasts until its average could travel beside it
+        computing_s = max(computing_s, averaged_s / way.hidden)
     return computing_s / (computing_s + max(0.0, averaged_s - way.hidden * computing_s))
 
 
@@ -110,6 +113,8 @@ def least_s(way: Way, averaged_s: float) -> float:
         way: The way.
         averaged_s: Seconds of a swarm epoch's averages.
     """
+    if way.is_local:  # it lasts as long by itself
+        return averaged_s / way.hidden
     return averaged_s / (way.hidden + 1 / COMPUTED - 1)
 
 

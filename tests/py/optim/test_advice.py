@@ -53,7 +53,7 @@ TABLE = {
         "grad_compression=hivemind_c.Linear8BitQuantization(), target_batch_size=",
     ),
     "local steps alone": (
-        5, 124, 60.0, 4.0,
+        1, 124, 60.0, 4.0,
         "recommended at all peers: local steps, 4 bits: local_steps=True, "
         "grad_compression=hivemind_c.Linear4BitQuantization(), target_batch_size=",
     ),
@@ -77,7 +77,8 @@ def test_shares_are_those_of_the_table_of_ways():
     for name, way in ways.WAYS.items():
         seconds = ways.averaging_s(way, parameters, 20e6 / 8, members=4)
         lasts = max(computing_s, seconds) if way.hidden else computing_s + seconds
-        assert shares[name] == pytest.approx(computing_s / lasts, abs=0.006), name
+        computes = 1 if way.is_local else computing_s / lasts  # its average is hidden, as an epoch lasts long enough
+        assert shares[name] == pytest.approx(computes, abs=0.006), name
 
 
 def test_exact_averages_that_a_line_of_20_mbit_allows_are_said():
@@ -105,8 +106,8 @@ def test_recommended_target_computes_nine_tenths():
 LOCAL = {
     "8 bits fit in place of 32": (20, 4.0, "local steps, 8 bits: ", False),
     "8 bits fit": (20, 1.03, "the options as they are", False),
-    "4 bits fit": (12, 1.03, "local steps, 4 bits: local_steps=True, grad_compression=hivemind_c.Linear4Bit", False),
-    "4 bits do not": (5, 1.03, "local steps, 4 bits: ", True),
+    "4 bits fit": (2, 1.03, "local steps, 4 bits: local_steps=True, grad_compression=hivemind_c.Linear4Bit", False),
+    "4 bits do not": (1, 1.03, "local steps, 4 bits: ", True),
 }
 
 

@@ -333,7 +333,7 @@ def test_average_without_a_peer_leaves_its_progress(swarm):
     peers = swarm(2)
     meet(peers)
     left = peers[1].optimizer
-    whole = left.grad_averager.average_loaded
+    whole = left.grad_averager.take_averages
     values = sum(p.numel() for p in left.anchor)
 
     class Missed:
@@ -357,7 +357,7 @@ def test_average_without_a_peer_leaves_its_progress(swarm):
             left.grad_averager.rounds = [Missed(one) for one in left.grad_averager.rounds]
         return result
 
-    left.grad_averager.average_loaded = misses
+    left.grad_averager.take_averages = misses
     together(*(lambda peer=peer: peer.train(1) for peer in peers))
     mine = SIZE * len(peers[1].used[0])
     assert left.ledger.samples.sums == left.last_epoch.carried_samples == mine
@@ -573,7 +573,7 @@ def test_memory_of_local_steps_is_said(swarm, caplog):
     _, snapshot, _ = state.get_current_state()
     for tensors, bytes_each in ((held, HELD), (snapshot, SNAPSHOT)):
         assert sum(t.numel() * t.element_size() for t in tensors) == values * bytes_each
-    assert f"take {values * HELD / 1e6:.3g} MB of main memory, and a snapshot" in caplog.text
+    assert f"take {values * HELD / 1e6:.3g} MB of main memory, batches" in caplog.text
 
 
 def test_local_steps_refuse_another_outer_optimizer(swarm):

@@ -33,6 +33,8 @@ static const swarm_room rooms[] = {
      swarm_home_play},
     {"liars-home", "the same beside one that claims to come, loads for minutes, crashes each second, or offers another state", 6, 1,
      0, 0, swarm_home_liars_play},
+    {"local-home", "the same as home, with local steps: newcomers train while states of up to eight epochs come", 12, 1, 0, 16,
+     swarm_home_local_play},
     {"local-run", "the same as run, where each batch is a step and only the state is averaged", 4, 1, 0, 8, swarm_run_local_play},
     {"anchor-run", "the same as local-run with an outer optimizer, which steps an anchor that all share", 4, 1, 0, 24,
      swarm_run_anchor_play},

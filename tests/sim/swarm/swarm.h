@@ -158,6 +158,7 @@ void swarm_run_anchor_play(swarm_run *run);
 void swarm_run_odd_play(swarm_run *run);
 void swarm_run_lone_play(swarm_run *run);
 void swarm_home_liars_play(swarm_run *run);
+void swarm_home_local_play(swarm_run *run);
 void swarm_mix_play(swarm_run *run);
 void swarm_average_play(swarm_run *run);
 void swarm_versions_play(swarm_run *run);

@@ -25,10 +25,12 @@ enum {
   HOME_JOINERS_MAX = 4
 };
 
-#define HOME_FITS 0.2    /* L in T, up to which the others lose nothing, as a load shares the lines with their rounds */
-#define HOME_VALUES 3    /* bytes of a state, in bytes of an average of 32 bits */
-#define HOME_LEFT 0.3    /* of the lines, that rounds and averages of the log leave at least, where newcomers are judged */
-#define HOME_REACHES 2.0 /* and up to which each newcomer meets them in time */
+#define HOME_FITS 0.2       /* L in T, up to which the others lose nothing, as a load shares the lines with their rounds */
+#define HOME_VALUES 3       /* bytes of a state, in bytes of an average of 32 bits */
+#define HOME_LEFT 0.3       /* of the lines, that rounds and averages of the log leave at least, where newcomers are judged */
+#define HOME_COMPUTED 0.8   /* the rest is what the hands take between batches */
+#define HOME_LOADS_LONG 8.0 /* L in T, at most, of newcomers that make local steps */
+#define HOME_REACHES 2.0    /* and up to which each newcomer meets them in time */
 
 /* The second part of a scene, as seen of one peer. */
 typedef struct seen {
@@ -79,7 +81,7 @@ static void judges_wait(room *r, size_t i) {
   else if (e->state == HV_EPOCH_COMING)
     most = g->matchmaking_us + hv_epoch_averaging_us(e) + 2000000;
   else if (e->state == HV_EPOCH_LOADING || e->state == HV_EPOCH_REPEATING)
-    most = g->load_ms * UINT64_C(1000) + 5000000;
+    most = g->load_ms * UINT64_C(1000) + 5000000 + 8 * homes.scene->load_us; /* from its first byte on it may last */
   if (most && now > s->since_us + most + 2 * g->copy_us)
     swarm_fail(r->run, "n%zu is %s for %.1f s, waiting for %s", i, hv_epoch_state_name(e->state),
                (double)(now - s->since_us) * 1e-6, hv_epoch_wait_name(hv_epoch_waits(e)));
@@ -155,6 +157,20 @@ static uint64_t meets_within_us(void) {
   uint64_t epoch_us = paced_us > (double)s->epoch_us ? (uint64_t)paced_us : s->epoch_us;
   double left = left_of(s) > HOME_LEFT ? left_of(s) : HOME_LEFT;
   return (uint64_t)((double)s->load_us * 1.5 / left) + 3 * epoch_us + COMING_US;
+}
+
+/* From its first batch on. A batch takes up to an eighth longer than its program says. */
+static void judges_computing(room *r) {
+  double least = 1;
+  for (size_t i = homes.n_first; i < homes.n_honest; i++) {
+    const pretender *p = &r->seats[i].program;
+    double lives_us = (double)(world(r) - homes.seats[i].came_us) - COMING_US;
+    double part = (double)(p->batches * p->program.batch_us) * 17 / 16 / lives_us;
+    least = part < least ? part : least;
+    if (is_goal(HOME_COMPUTES) && part < HOME_COMPUTED)
+      swarm_fail(r->run, "n%zu computes %.2f of the time since it came", i, part);
+  }
+  swarm_figure(r->run, "computes_least", least);
 }
 
 static void judges_newcomers(room *r) {
@@ -434,6 +450,7 @@ void swarm_home_plays(swarm_run *run, const home_scene *s) {
   goes_on_for(&r, s, s->for_us ? s->for_us : 2 * meets_within_us() + 6 * s->epoch_us);
   says_peers(&r);
   judges_newcomers(&r);
+  judges_computing(&r);
   judges_first(&r);
   judges_pace(&r, told, since_us);
   judges_ends(&r, since_us);
@@ -526,6 +543,18 @@ static home_scene draws_liar(swarm_run *run) {
 
 void swarm_home_liars_play(swarm_run *run) {
   home_scene s = draws_liar(run);
+  swarm_home_plays(run, &s);
+}
+
+/* Local steps of trainers whose rounds leave the lines a half; newcomers have states of up to 8 epochs. */
+void swarm_home_local_play(swarm_run *run) {
+  home_scene s = draws_swarm(run, HOME_LOADS_LONG);
+  s.options = (hv_epoch_options){.use_local_updates = 1, .outer = 1, .overlap = 50, .average_state_every = 1};
+  s.codec = HV_CODEC_UNIFORM8;
+  s.trainers += s.trainers == 1; /* the steps of one alone are its own, and no log has them */
+  s.joiners = 1 + home_below(run, 2);
+  s.gap_us = home_below(run, 2) ? 0 : s.epoch_us * home_below(run, 4);
+  s.goals = HOME_COMPUTES;
   swarm_home_plays(run, &s);
 }
 

@@ -15,7 +15,8 @@ typedef enum home_goal {
   HOME_TOGETHER = 64,     /* in the second part all average with others */
   HOME_REPEATS = 128,     /* one that was cut off, or stood still, has repeated steps, and loaded no state */
   HOME_KEEPS_OWN = 256,   /* that peer loses no sample */
-  HOME_TRAINS = 512       /* those who trained before wait in ends of epochs for half of the time at most */
+  HOME_TRAINS = 512,      /* those who trained before wait in ends of epochs for half of the time at most */
+  HOME_COMPUTES = 1024    /* newcomers compute for HOME_COMPUTED of their time, whether they load or not */
 } home_goal;
 
 /* A stranger that means harm, beside newcomers. */

@@ -365,9 +365,23 @@ static void says_plan(const room *r, int help) {
       (unsigned long long)o->average_state_every);
 }
 
+/* In half of the seeds a round takes up to half an epoch, so that batches go on beside it. */
+static void draws_overlap(room *r) {
+  check_rng rng = {r->run->seed};
+  double rounds_s = 0.3 + 0.5e-6 * (double)r->epoch_us * check_uniform(&rng);
+  r->program.options.overlap = check_random(&rng) % 4 ? 50 : 0;
+  if (check_random(&rng) % 2)
+    return;
+  r->program.bulk = 65536;
+  r->program.is_light = 1;
+  r->program.codec = HV_CODEC_UNIFORM8;
+  r->program.chunk_values = 8192;
+  r->program.up_rate = r->program.down_rate = (uint64_t)(2 * (double)r->program.bulk / rounds_s);
+}
+
 static void plays(swarm_run *run, play which) {
   static room r;
-  uint64_t repeated = 0, false_entries = 0;
+  uint64_t repeated = 0, false_entries = 0, beside = 0;
   r = (room){.run = run, .gone = SIZE_MAX, .goes = SIZE_MAX, .turn_us = TURN_US};
   draws(&r);
   if (which == ODD || which == LONE)
@@ -382,6 +396,7 @@ static void plays(swarm_run *run, play which) {
   if (which == ANCHOR) {
     r.program.options = (hv_epoch_options){.use_local_updates = 1, .outer = 1, .average_state_every = 1};
     r.program.fails = below(&r, 3) ? 0 : 0.02;
+    draws_overlap(&r);
   }
   if (!faults_of(&r)) {
     hv_sim_link link = {.delay_us = r.epoch_us / 300, .jitter_us = r.epoch_us / 1500};
@@ -416,7 +431,10 @@ static void plays(swarm_run *run, play which) {
   for (size_t i = 0; i < r.n; i++) {
     repeated += r.seats[i].program.repeated;
     false_entries += r.seats[i].program.n_false_entries;
+    beside += r.seats[i].program.stepped_beside;
   }
+  if (which == ANCHOR)
+    swarm_figure(run, "beside", (double)beside);
   if (which == ANCHOR || run->options->faults & SWARM_LIARS)
     swarm_figure(run, "repeated", (double)repeated);
   if (run->options->faults & SWARM_LIARS)

@@ -42,6 +42,7 @@ enum {
   CHOSEN = 2,          /* epochs by which one that loads lets the others pass */
   LIARS_US = 60000000, /* beside liars each wait may take so much longer */
   LOGGED_US = 3000000, /* an epoch beside liars of the log, at least */
+  AHEAD_US = 10000000, /* and a batch: members of a round step with what it made */
   AWAY_EPOCHS = 5,     /* at most, that one stands still or is cut off beside liars of the log */
   BACK_US = 30000000,  /* from then on, and its next epoch */
   CALM_US = 100000000  /* after the last fault: declarations end, the lost are found */
@@ -75,6 +76,7 @@ typedef struct member {
   uint64_t taken;      /* hash of the latest state that it adopted */
   hv_mark mark;        /* that was judged last */
   uint64_t repeated;   /* steps of others behind that */
+  uint64_t ahead_us;   /* since when it has a mark by these that nobody else has had yet; 0: it has none */
   swarm_liar liar;     /* tells nothing: it is honest, if its program is */
 } member;
 

@@ -178,8 +178,24 @@ static void sees_moves(room *r, size_t i, uint64_t now) {
     if (was_out && !is_out(s))
       s->entered_us = now;
   }
+  if (e->state == HV_EPOCH_ENDING && hv_epoch_is_free(e)) /* its batches wait for nothing */
+    s->since_us = now;
   if ((e->has_met || e->end.state_averaged) && !s->has_come)
     checks_coming(r, i);
+}
+
+/* A peer that repeats a step may make it before those who averaged, whose model waits for its next batch. */
+static void has_mark(room *r, const hv_mark *mark) {
+  for (size_t k = 0; k < r->n; k++)
+    if (hv_mark_equal(&r->seats[k].mark, mark))
+      r->seats[k].ahead_us = 0;
+}
+
+static void checks_ahead(room *r, size_t i) {
+  member *s = &r->seats[i];
+  if (s->ahead_us && world(r) > s->ahead_us + AHEAD_US + 2 * s->program.program.batch_us)
+    swarm_fail(r->run, "n%zu in epoch %llu has made a step of others again, and has a mark that nobody has", i,
+               (unsigned long long)pretender_look(&s->program)->told);
 }
 
 /* Equal marks are equal bits, now and at any time before. */
@@ -190,8 +206,11 @@ static void checks_bits(room *r, size_t i) {
   if (!pretender_rests(p) || !lineage->is_kept || hv_mark_equal(&s->mark, &lineage->mark))
     return;
   s->mark = lineage->mark;
+  s->ahead_us = 0;
   int has_repeated = p->repeated > s->repeated;
   s->repeated = p->repeated;
+  if (!has_repeated)
+    has_mark(r, &s->mark);
   for (size_t k = 0; k < REPLICAS && k < r->n_replicas; k++)
     if (hv_mark_equal(&r->replicas[k].mark, &lineage->mark)) {
       if (memcmp(r->replicas[k].values, pretender_replica(p), sizeof p->model) != 0)
@@ -199,9 +218,9 @@ static void checks_bits(room *r, size_t i) {
                    (unsigned long long)pretender_look(p)->told);
       return;
     }
-  if (has_repeated && !r->liars && pretender_look(p)->traits.carries) /* with other plans members may have no moment of rest */
-    swarm_fail(r->run, "n%zu in epoch %llu has made a step of others again, and has a mark that nobody had", i,
-               (unsigned long long)pretender_look(p)->told);
+  /* with other plans members may have no moment of rest; under faults they may die before it */
+  if (has_repeated && !r->liars && !faults_of(r) && pretender_look(p)->traits.carries)
+    s->ahead_us = world(r);
   replica *new = &r->replicas[r->n_replicas++ % REPLICAS];
   new->mark = lineage->mark;
   memcpy(new->values, pretender_replica(p), sizeof p->model);
@@ -246,6 +265,7 @@ static void checks_anchor(room *r, size_t i) {
 void swarm_run_checks_safety(room *r, size_t i) {
   checks_machine(r, i);
   checks_bits(r, i);
+  checks_ahead(r, i);
 }
 
 /* Those in the furthest epoch hold one replica, or soon do. */
@@ -512,6 +532,7 @@ void swarm_run_checks(room *r) {
     checks_loads(r, i, now);
     checks_aside(r, i, now);
     checks_bits(r, i);
+    checks_ahead(r, i);
     checks_anchor(r, i);
   }
   sees_furthest(r);

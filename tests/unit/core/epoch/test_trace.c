@@ -9,7 +9,7 @@
 
 /* ---- fields: each initialiser names every field, or the compiler complains ---- */
 
-static const hv_epoch_config full_config = {{1, 2, 3, 4, 5, 255, 6, MANY},
+static const hv_epoch_config full_config = {{1, 2, 3, 4, 5, 255, 6, 7, MANY},
                                             MANY + 1,
                                             MANY + 2,
                                             MANY + 3,
