@@ -69,7 +69,7 @@ static void ready(hv_stream *stream, const hv_event *event) {
   pour(stream->owner);
 }
 
-static const hv_stream_events sender = {nothing, ready, nothing, .heavy = 0}, receiver = {data, nothing, nothing, 0};
+static const hv_stream_events sender = {nothing, ready, nothing, .heavy = 0}, receiver = {data, nothing, nothing, .heavy = 0};
 
 static void step(void *self, const hv_event *event) {
   our_core *core = self;
