@@ -76,6 +76,27 @@ def options_of(mode, parameters, hivemind, torch):
     return dict(**dict.fromkeys(hidden, True), **optimizer, **rounds)
 
 
+def step_s(mode, parameters, gradients, torch):
+    """Seconds of a batch's own step without a network, the least of some. In the delayed mode a batch has none.
+
+    Args:
+        mode: Of the Scene.
+        parameters: Of the model.
+        gradients: One for each.
+        torch: The module.
+    """
+    if mode != "local":
+        return 0.0
+    optimizer, least = torch.optim.SGD(parameters, lr=0.0), float("inf")
+    for parameter, gradient in zip(parameters, gradients):
+        parameter.grad = gradient
+    for _ in range(10):
+        begun = time.perf_counter()
+        optimizer.step()
+        least = min(least, time.perf_counter() - begun)
+    return least
+
+
 def trainer(folder, scene, number, is_client, initial):
     """Trains until it is killed, and writes an event for each batch and each epoch.
 
@@ -99,7 +120,7 @@ def trainer(folder, scene, number, is_client, initial):
     def say(what, **more):
         print(json.dumps({"t": time.time(), "what": what, **more}), file=events)
 
-    say("starts")
+    say("starts", step_s=step_s(scene.mode, parameters, gradients, torch))
     here = [f"/ip4/{os.environ['WAN_ADDRESS']}/tcp/{PORT + number}"]
     where = dict(client_mode=True) if is_client else dict(host_maddrs=here)
     dht = hivemind.DHT(initial, start=True, ensure_bootstrap_success=False, **where)
@@ -146,9 +167,9 @@ def common(events, members):
 
 
 def computed(events, scene, begin, end):
-    """Share of the time between begin and end in which the trainer computed."""
+    """Share of the time between begin and end in which the trainer computed, with each batch's own step."""
     batches = sum(event["what"] == "batch" and begin <= event["t"] < end for event in events)
-    return batches * scene.batch_s / (end - begin)
+    return batches * (scene.batch_s + events[0]["step_s"]) / (end - begin)
 
 
 def figures(folder, scene, begin, end, least):

@@ -1,5 +1,6 @@
 """Local steps whose differences travel beside the batches."""
 
+import contextlib
 import functools
 import threading
 import time
@@ -22,8 +23,12 @@ def rounds_take(peer, seconds):
     averager = peer.optimizer.grad_averager
     begin = averager.average_loaded
 
+    def begins(weight, options):
+        with contextlib.suppress(hivemind.HivemindError):  # the peer may have ended
+            begin(weight, **options)
+
     def later(weight, **options):
-        timer = threading.Timer(seconds, functools.partial(begin, weight, **options))
+        timer = threading.Timer(seconds, begins, (weight, options))
         timer.daemon = True
         timer.start()
         return options["control"]

@@ -84,6 +84,8 @@ def measure(options):
             while optimizer.local_epoch == epoch:
                 batch()
         optimizer.state_dict()
+        if options.get("local_steps"):
+            optimizer.state_averager.parameters.keep_base()  # as a batch beside a round does
         model(inputs).square().mean().backward()
         grads.append(model.weight.grad)
         meet.wait()

@@ -327,3 +327,10 @@ def test_learning_rate_finder_is_refused_with_local_steps(caplog):
     caplog.set_level(logging.INFO)
     with pytest.raises(misconfigured(), match="use_local_updates"):
         fit(local(), callbacks=[lightning().callbacks.LearningRateFinder()])
+
+
+@pytest.mark.parametrize("overlap, percent", [(True, 50), (0.25, 25), (False, 0)])
+def test_overlap_of_the_strategy_is_the_optimizers(overlap, percent):
+    looks = Look(lambda trainer, module: trainer.strategy.optimizer.schedule.overlap, "on_train_end")
+    fit(local(overlap=overlap), small(), callbacks=[looks])
+    assert looks.seen == [percent]
