@@ -93,6 +93,21 @@ static inline void acted(scene *s, hv_epoch_lane lane, unsigned action, int ok) 
   on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE, .number = s->e.end.acting[lane], .ok = ok, .took_us = 1000});
 }
 
+/* A batch of local steps. */
+static inline void steps_locally(scene *s) {
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
+}
+
+/* With local steps a round, an average, or a state that comes within this moment is waited for. */
+static inline void moment_passes(scene *s) {
+  assert_false(hv_epoch_is_free(&s->e));
+  s->now_us += HV_EPOCH_CHASE_US;
+  assert_int_equal(hv_epoch_due_us(&s->e), s->now_us);
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  assert_true(hv_epoch_is_free(&s->e));
+}
+
 static inline void round_over(scene *s, hv_epoch_which which, hv_epoch_outcome outcome, const hv_lineage_member *members,
                               size_t n) {
   on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND,

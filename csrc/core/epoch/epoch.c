@@ -508,7 +508,7 @@ static void is_restored(hv_epoch *self, const epoch_event *e) {
   self->leads_nowhere = 0;
   self->offers.settled_us = e->now_us;
   epoch_wake(self, 0);
-  if (self->state == HV_EPOCH_ENDING) /* whose round is void */
+  if (self->state == HV_EPOCH_ENDING) /* its round is void */
     epoch_moves(self, HV_EPOCH_GATHERING);
   if (!epoch_comes_back(self))
     return;

@@ -188,9 +188,9 @@ class Driver:
         Args:
             timeout: Longest time in seconds to wait. None: as long as a round may take.
         """
-        self.rounds.settle(timeout)
-        self._poll()
-        self._take_what_came()
+        if self.rounds.settle(timeout):
+            self._poll()
+            self._take_what_came()
 
     # ---- in place of a number of its own (TrainingStateAverager.local_epoch) ----
 
@@ -343,7 +343,10 @@ class Driver:
         """
         self.hands.settle_local_step(True)
         self.background.end(timeout)
-        self.settle_round(timeout)
+        try:
+            self.settle_round(timeout)
+        except Exception as error:  # no caller is left who could act on it
+            logger.warning("the last outer step failed, so it is not in the model: %s: %s", type(error).__name__, error)
         self._loads.end()
         self._lanes.hear(NOW, self.machine.leave())
         while (order := self._lanes.next(NOW)) is not None:

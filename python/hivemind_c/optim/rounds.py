@@ -77,14 +77,14 @@ class Rounds:
         averages = functools.partial(self._gradients.take_averages, control)
         self._ends_with(NOW, GRADIENTS, functools.partial(self._has_averaged, control, NOW, averages))
 
-    def settle(self, timeout: Optional[float]) -> None:
-        """Waits until that round is over.
+    def settle(self, timeout: Optional[float]) -> bool:
+        """Waits until that round is over. False: there is none.
 
         Args:
             timeout: Longest time in seconds to wait. None: as long as a round may take.
         """
         if self._beside is None:
-            return
+            return False
         clock = self._optimizer.ledger.clock
         until = clock.now() + (float("inf") if timeout is None else timeout)
 
@@ -96,6 +96,7 @@ class Rounds:
         self._beside.while_waiting = waits
         with clock.enter("waiting"), contextlib.suppress(HivemindError, _TooLateError):
             self._beside.details()
+        return True
 
     def forget(self) -> None:
         """That round is void. Nobody hears of it any more."""

@@ -185,6 +185,19 @@ def test_end_while_a_difference_travels_is_quick(swarm):  # noqa: F811
     assert time.monotonic() - begun < 5
 
 
+def test_outer_step_that_fails_at_the_end_is_warned_about(swarm, caplog):  # noqa: F811
+    peers = overlapping(swarm)
+    trains_until_it_travels(peers)
+
+    def breaks():
+        raise RuntimeError("this step fails, says the test")
+
+    peers[0].optimizer.state_averager.step_optimizer = breaks
+    together(*(lambda peer=peer: peer.optimizer.shutdown() for peer in peers))
+    assert "the last outer step failed" in caplog.text
+    assert not peers[0].optimizer.is_alive()
+
+
 def test_failed_round_beside_batches_loses_nothing(swarm):  # noqa: F811
     """Both go on from where they were, with one epoch's samples more."""
     peers = overlapping(swarm)

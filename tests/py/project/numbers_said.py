@@ -336,7 +336,7 @@ SAID = {
         ("`local_steps=dict(lr={}, momentum=0.5", 'local_steps.py~"lr": {},'),
         ("`local_steps=dict(lr=0.7, momentum={}, nesterov", 'local_steps.py~"momentum": {},'),
         ("for {} batches of an average peer", 'local_steps.py~"steps": {}}'),
-        ("while batches go on beside a round, and {} for the snapshot", "anchored_state.py:SNAPSHOT"),
+        ("while batches continue beside a round, and {} for the snapshot", "anchored_state.py:SNAPSHOT"),
         ("| memory | {} bytes a parameter in main memory", "anchored_state.py:HELD"),
     ],
     "tutorial/first-swarm.md": [

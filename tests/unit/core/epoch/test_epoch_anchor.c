@@ -3,11 +3,6 @@
 
 static const hv_epoch_options anchored = {.use_local_updates = 1, .outer = 1, .average_state_every = 1};
 
-static void steps_locally(scene *s) {
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
-}
-
 /* Counted, in epoch 0, beside another, and one batch is made. */
 static scene *gathers_steps(void) {
   scene *s = new_scene(&anchored, HV_EPOCH_ALONE_TRAINS);
@@ -132,15 +127,6 @@ static void peer_that_is_left_alone_steps_by_itself(void **unused) {
   acted(s, HV_EPOCH_NOW, HV_EPOCH_APPLY, 1);
   assert_int_equal(s->e.told, 1);
   assert_int_equal(s->ledger.kept, 2 * BATCH);
-}
-
-/* An average, or a state, that comes within this moment is waited for. */
-static void moment_passes(scene *s) {
-  assert_false(hv_epoch_is_free(&s->e));
-  s->now_us += HV_EPOCH_CHASE_US;
-  assert_int_equal(hv_epoch_due_us(&s->e), s->now_us);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
-  assert_true(hv_epoch_is_free(&s->e));
 }
 
 static void thread_is_here(scene *s) {

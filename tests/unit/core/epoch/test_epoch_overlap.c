@@ -3,11 +3,6 @@
 
 static const hv_epoch_options overlapping = {.use_local_updates = 1, .outer = 1, .overlap = 50, .average_state_every = 1};
 
-static void steps_locally(scene *s) {
-  batch(s);
-  acted(s, HV_EPOCH_NOW, HV_EPOCH_LOCAL_STEP, 1);
-}
-
 /* The difference of four batches travels. */
 static void ends_epoch(scene *s) {
   for (int i = 0; i < 3; i++)
@@ -25,14 +20,6 @@ static scene *travels(void) {
   epoch_begins(s);
   ends_epoch(s);
   return s;
-}
-
-static void moment_passes(scene *s) {
-  assert_false(hv_epoch_is_free(&s->e));
-  s->now_us += HV_EPOCH_CHASE_US;
-  assert_int_equal(hv_epoch_due_us(&s->e), s->now_us);
-  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
-  assert_true(hv_epoch_is_free(&s->e));
 }
 
 static void round_ends(scene *s, hv_epoch_outcome outcome, uint64_t took_us, double share) {
