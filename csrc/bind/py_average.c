@@ -68,7 +68,7 @@ typedef struct setting {
 static const setting settings[] = {AT(part_bytes, 's'), AT(alpha, 'd'),      AT(target_group, 's'), AT(min_group, 's'),
                                    AT(round_ms, 'u'),   AT(stall_ms, 'u'),   AT(request_ms, 'u'),   AT(bandwidth, 'd'),
                                    AT(auxiliary, 'i'),  AT(min_vector, 's'), AT(apart, 'i'),        AT(weight_max, 'd'),
-                                   AT(norm_ratio, 'd')};
+                                   AT(norm_ratio, 'd'), AT(compared, 's')};
 
 static int set_one(hv_hive_averager_config *config, const setting *s, PyObject *value) {
   char *at = (char *)config + s->offset;
@@ -344,6 +344,12 @@ static PyObject *averager_kept_size(PyObject *object, PyObject *ignored) {
   return check_usable(self) == 0 ? PyLong_FromUnsignedLongLong(hv_hive_averager_kept_size(self->averager)) : NULL;
 }
 
+static PyObject *averager_changed(PyObject *object, PyObject *ignored) {
+  py_averager *self = (py_averager *)object;
+  (void)ignored;
+  return check_usable(self) == 0 ? PyBool_FromLong(hv_hive_averager_changed(self->averager)) : NULL;
+}
+
 static PyObject *averager_had_group(PyObject *object, PyObject *ignored) {
   py_averager *self = (py_averager *)object;
   (void)ignored;
@@ -501,6 +507,8 @@ static const PyMethodDef methods[] = {
      "listens=False): a future."},
     {"give_up", averager_give_up, METH_O, "give_up(step): it ends, if it has no group yet."},
     {"kept_size", averager_kept_size, METH_NOARGS, "Bytes of the averages that a step with keep=True keeps."},
+    {"changed", averager_changed, METH_NOARGS,
+     "Whether averages of the last step changed the compared tensors by more than roundings."},
     {"had_group", averager_had_group, METH_NOARGS, "Whether the last step had a group, though it may have failed."},
     {"in_part", averager_in_part, METH_NOARGS, "Chunks of the last step that hold its average though it failed."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},

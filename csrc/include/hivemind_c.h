@@ -436,6 +436,7 @@ typedef struct hv_hive_averager_config {
   double bandwidth;       /* bytes per second of this peer's link; 0: not known, so rounds measure it */
   double weight_max;      /* a member counts with at most this weight; the same at all members; 0: no limit */
   double norm_ratio;      /* largest norm of a chunk of a member, as a multiple of the members' median, 1 to 1e9; 0: no limit */
+  size_t compared;        /* tensors, from the first on, that are compared with their averages; 0: none */
   int auxiliary;          /* 1: this peer averages for the others and contributes no values */
   int apart;              /* 1: no peer knows of this one, or waits for it, before its first step or hv_hive_averager_reached */
 } hv_hive_averager_config;
@@ -499,6 +500,8 @@ hv_status hv_hive_averager_step(hv_hive_averager *averager, const hv_hive_step *
 /* Chunks of the last step that hold its average though it failed, because there were several; the others are as they were. 0 after
  * a step that succeeded. */
 uint32_t hv_hive_averager_in_part(hv_hive_averager *averager);
+/* 1: averages of the last step changed values of the compared tensors by more than roundings, also if it failed. */
+int hv_hive_averager_changed(hv_hive_averager *averager);
 /* 1: the last step had a group, though it may have failed. */
 int hv_hive_averager_had_group(hv_hive_averager *averager);
 /* Bytes of the averages that a step keeps. */

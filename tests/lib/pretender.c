@@ -402,6 +402,8 @@ static void steps(float *values, const float *gradients) {
 static void takes_state(pretender *p) {
   memcpy(p->state, p->program.options.offload ? p->main : p->model, OF_SUMS);
   hv_mark_digits(&pretender_look(p)->lineage->mark, p->state + PRETENDER_VALUES);
+  if (p->program.lies & PRETENDER_LIES_STATE)
+    pretender_makes_up(p, p->state, PRETENDER_STEPS);
 }
 
 static void applies(pretender *p, int averaged) {
@@ -593,16 +595,23 @@ static int replays(void *arg, hv_span text) {
   return !p->failure[0];
 }
 
-static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *name, float *values, size_t n) {
+/* Of the state: with the numbers of its mark. */
+static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *name, float *values) {
   const pretender_program *g = &p->program;
-  int64_t shape = (int64_t)n, of_bulk = (int64_t)g->bulk;
-  hv_average_tensor tensors[] = {{{values, HV_DTYPE_FLOAT32, n, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1},
-                                 {{bulk_averages, HV_DTYPE_FLOAT32, g->bulk, g->codec, NULL, 0, 0}, &of_bulk, 1}};
+  int64_t shape = PRETENDER_VALUES, of_mark = HV_MARK_DIGITS, of_bulk = (int64_t)g->bulk;
+  hv_average_tensor tensors[3] = {{{values, HV_DTYPE_FLOAT32, PRETENDER_VALUES, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1}};
+  size_t n = 1, is_state = which == HV_EPOCH_REPLICA_STATE;
+  if (is_state)
+    tensors[n++] =
+        (hv_average_tensor){{values + PRETENDER_VALUES, HV_DTYPE_FLOAT32, HV_MARK_DIGITS, HV_CODEC_NONE, NULL, 0, 0}, &of_mark, 1};
+  if (g->bulk)
+    tensors[n++] = (hv_average_tensor){{bulk_averages, HV_DTYPE_FLOAT32, g->bulk, g->codec, NULL, 0, 0}, &of_bulk, 1};
   hv_average_config config = {.prefix = hv_span_of(name, strlen(name)),
                               /* so that each member has some to reduce, as of a model */
                               .chunk_values = g->chunk_values ? g->chunk_values : 4,
                               .tensors = tensors,
-                              .n_tensors = g->bulk ? 2 : 1,
+                              .n_tensors = n,
+                              .compared = is_state,
                               .alpha = 1,
                               .stall_ms = 10000,
                               .apart = 1,
@@ -622,11 +631,10 @@ static uint64_t log_of_model(const pretender *p) {
 static void opens(pretender *p) {
   const pretender_program *g = &p->program;
   hv_error err = {0};
-  hv_status status = !hv_epoch_traits_of(&g->options).sums
-                         ? HV_OK
-                         : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients, PRETENDER_VALUES);
+  hv_status status =
+      !hv_epoch_traits_of(&g->options).sums ? HV_OK : opens_averager(p, HV_EPOCH_GRADIENTS, "run_grads", p->gradients);
   if (status == HV_OK)
-    status = opens_averager(p, HV_EPOCH_REPLICA_STATE, "run_state", p->state, PRETENDER_VALUES + HV_MARK_DIGITS);
+    status = opens_averager(p, HV_EPOCH_REPLICA_STATE, "run_state", p->state);
   hv_epoch_node node = {p->env, hv_node_progress(p->node), hv_node_state(p->node), hv_node_givers(p->node),
                         p->trainers ? hv_node_takers(p->node) : NULL};
   hv_epoch_driver_config config = {.epoch = {.options = g->options,

@@ -33,7 +33,8 @@ typedef enum pretender_lies {
   PRETENDER_LIES_GRADIENTS = 4, /* it averages gradients of a usual size that are not its own */
   PRETENDER_LIES_ENTRIES = 8,   /* its log has other values, another mark, or chunks that no average has */
   PRETENDER_LIES_FUTURE = 16,   /* and is of epochs that nobody has ended */
-  PRETENDER_LIES_NOTHING = 32   /* its harm is in what its node or its process does */
+  PRETENDER_LIES_NOTHING = 32,  /* its harm is in what its node or its process does */
+  PRETENDER_LIES_STATE = 64     /* it averages another state under the numbers of its mark */
 } pretender_lies;
 
 typedef struct pretender_program {

@@ -359,8 +359,17 @@ static void weight_overstated(void *arg, const hv_peer_id *member, float stated)
              hv_peer_short(member, who), (double)stated, self->config.weight_max);
 }
 
+/* Values of the run's first `compared` tensors. */
+static uint64_t compared_values(const hv_average *a) {
+  uint64_t n = 0;
+  for (size_t i = 0; i < a->config.compared && i < a->config.n_tensors; i++)
+    n += a->config.tensors[i].part.n_values;
+  return n;
+}
+
 static void reduce(work *w) {
   hv_average *a = w->average;
+  atomic_store(&a->changed, 0);
   const hv_match_group *group = w->group;
   hv_error err = {0};
   hv_status status = make_staging(w, &err);
@@ -381,6 +390,8 @@ static void reduce(work *w) {
                     .timeout_ms = round_time(w),
                     .formed_us = w->formed_us,
                     .speed = a->past.speed,
+                    .compared = w->step->listens || a->config.auxiliary ? 0 : compared_values(a),
+                    .changed = &a->changed,
                     .kern = a->kern,
                     .released = round_released,
                     .overstated = weight_overstated,

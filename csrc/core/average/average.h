@@ -54,6 +54,7 @@ typedef struct hv_average_config {
   double bandwidth;      /* bytes per second, as stated; rounds measure it later; 0: not known */
   double weight_max;     /* a member counts with at most this weight; the same at all members; 0: no limit */
   double norm_ratio;     /* largest norm of a member's chunk, as a multiple of the median (core/round/norm.h); 0: no limit */
+  size_t compared;       /* tensors, from the first on, of which the outcome says whether averages changed them; 0: none */
   int apart;             /* 1: no peer waits for it before its first step or hv_average_reached */
   int auxiliary;         /* 1: owns a span and contributes nothing; its tensors only give the layout */
   hv_average_gate gate;
@@ -78,6 +79,7 @@ typedef struct hv_average_outcome {
   uint32_t n_chunks, averaged;     /* chunks of the run; chunks that hold the average */
   const hv_average_range *missed;  /* values whose average lacks this peer's, in rising order; after HV_OK */
   size_t n_missed;
+  int changed;    /* 1: averages changed values of the compared tensors by more than roundings (core/round/run.h) */
   uint32_t view;  /* members of one view hold the same bits; each side of a partition has its own */
   uint64_t stamp; /* members with the same stamp hold the same bits (hv_allreduce_stamp); 0 if alone */
   uint64_t bytes; /* encoded, that this member sends and receives in a round without losses */

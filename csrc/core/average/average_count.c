@@ -38,6 +38,7 @@ void average_count(hv_average_work *w, const hv_allreduce *round) {
   const hv_average *a = w->average;
   for (uint32_t i = 0; i < a->run.n_chunks; i++)
     w->outcome.averaged += hv_allreduce_averaged(round, i) != 0;
+  w->outcome.changed = atomic_load(&w->average->changed);
   w->outcome.view = hv_allreduce_view(round);
   w->outcome.bytes = bytes_moved(w);
   w->outcome.part = a->run.n_chunks ? (double)w->group->members[w->group->me].count / (double)a->run.n_chunks : 0;

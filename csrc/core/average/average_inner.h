@@ -66,6 +66,7 @@ struct hv_average {
   hv_run run;         /* the tensors */
   hv_run staging;     /* the averages during a round, if alpha is not 1: one float32 part with the layout of run */
   float *copies;      /* the memory of staging */
+  atomic_int changed; /* as of the outcome, in the latest round */
   uint64_t usual_us;  /* usual duration of a round that ends well; 0: there was none */
   uint64_t link_rate; /* bytes per second of this peer's link: stated, then measured (core/round/gauge.h); 0: not known */
   hv_flow_past past;  /* rates of the last rounds */

@@ -232,7 +232,7 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
                           .has_replica = d->machine.traits.has_replica,
                           .alike = 1}; /* after a failure: of copies, which only an average replaces */
   if (which == HV_EPOCH_REPLICA_STATE && status == HV_OK && d->config.hands.act)
-    round.alike = d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
+    round.alike = !outcome->changed && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);
   hv_epoch_facts facts = hv_epoch_facts_of(&round, d->members);
   hv_epoch_event event = hv_epoch_round_event(&round, &facts, d->members);
   event.took_us = now_of(d) - r->begun_us;

@@ -46,7 +46,7 @@ typedef struct hv_epoch_hands {
   uint8_t *(*room)(void *arg, const hv_manifest *manifest);
   /* The mark of the state that was loaded. 0: it is no state of this run. */
   int (*mark)(void *arg, const hv_manifest *manifest, hv_mark *out);
-  /* After a round of the state: 1: all that was averaged was this replica, to the bit. */
+  /* After a round of the state: 1: the numbers of the mark that came with the values were all this replica's. */
   int (*were_alike)(void *arg, const hv_mark *mine);
   void (*met)(void *arg, const hv_epoch_met *round); /* NULL: it need not know */
   /* It has left, and nothing is under way any more. Not called if its node ends before. NULL: it need not know. */

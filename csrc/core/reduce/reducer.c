@@ -149,7 +149,7 @@ static void run_average(hv_job *job) {
   hv_run_sum_end(&s->sum);
   hv_span codes = hv_span_of(s->codes, s->codes_size);
   if (s->status == HV_OK && round->out)
-    s->status = hv_run_decode(round->out, round->kern, index_of(r, s->item), &codes, 1);
+    s->status = hv_round_take(round, index_of(r, s->item), &codes, 1);
 }
 
 /* Takes a forwarded average into memory of our own, and to its place if it is lacking here. */
@@ -164,7 +164,7 @@ static void run_relay(hv_job *job) {
     s->status = HV_MALFORMED;
   hv_payload_read(payload, 0, s->codes, s->codes_size);
   if (s->status == HV_OK && s->lacking)
-    s->status = hv_run_decode(r->round->out, r->round->kern, index_of(r, s->item), payload->parts, payload->n_parts);
+    s->status = hv_round_take(r->round, index_of(r, s->item), payload->parts, payload->n_parts);
 }
 
 static void start_job(slot *s, void (*run)(hv_job *), void (*done)(hv_job *, const hv_event *)) {

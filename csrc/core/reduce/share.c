@@ -234,7 +234,7 @@ static void send_on(hv_share *s) {
 static void run_decode(hv_job *job) {
   lane *l = job->owner;
   const hv_round *round = l->share->round;
-  l->status = hv_run_decode(round->out, round->kern, l->chunk, l->payload->parts, l->payload->n_parts);
+  l->status = hv_round_take(round, l->chunk, l->payload->parts, l->payload->n_parts);
   if (l->status == HV_OK && l->copy)
     hv_payload_read(l->payload, 0, l->copy, l->payload->size);
 }

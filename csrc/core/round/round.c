@@ -10,6 +10,16 @@ float hv_round_weight(const hv_round *round, float stated) {
   return round->weight_max > 0 && stated > round->weight_max ? round->weight_max : stated;
 }
 
+hv_status hv_round_take(const hv_round *round, uint32_t index, const hv_span *spans, size_t n_spans) {
+  hv_status status = HV_OK;
+  int changes = 0;
+  if (round->compared && !atomic_load(round->changed))
+    status = hv_run_compare(round->in, round->kern, index, round->compared, spans, n_spans, &changes);
+  if (changes)
+    atomic_store(round->changed, 1);
+  return status == HV_OK ? hv_run_decode(round->out, round->kern, index, spans, n_spans) : status;
+}
+
 static hv_status check_members(const hv_round *round, hv_error *err) {
   uint64_t at = 0;
   for (size_t i = 0; i < round->n_members; i++) {

@@ -13,6 +13,8 @@
 #include "core/env.h"
 #include "core/round/run.h"
 
+#include <stdatomic.h>
+
 #define HV_ROUND_MEMBERS_MAX 256
 #define HV_ROUND_CHUNKS_MAX (1u << 18) /* a bit for each fits into one message */
 #define HV_ROUND_STALLS 100            /* default of timeout_ms, as a multiple of stall_ms */
@@ -43,6 +45,8 @@ typedef struct hv_round {
   uint32_t timeout_ms;  /* longest time of the round; 0: HV_ROUND_STALLS times stall_ms */
   uint64_t formed_us;   /* time at which the group formed, as far as this member knows; 0: now */
   uint64_t speed;       /* bytes per second at which to send on all connections together (core/util/flow); 0: no limit */
+  uint64_t compared;    /* values of `in`, from the first on, of which `changed` says whether averages change them; 0: none */
+  atomic_int *changed;  /* set to 1 then (hv_run_compare), before the average is written */
   const hv_kern *kern;
   void (*released)(void *arg); /* called when nothing reads the runs any more, not even their layout; may be NULL */
   /* A member stated a weight above weight_max; called before `released`. May be NULL. */
@@ -54,6 +58,9 @@ typedef struct hv_round {
 int hv_round_takes_weight(float weight);
 /* The weight that counts for a member that states this valid one: at most weight_max. */
 float hv_round_weight(const hv_round *round, float stated);
+
+/* Writes a chunk's encoded average into `out`, with the errors of hv_run_decode. Each average of a round comes through here. */
+hv_status hv_round_take(const hv_round *round, uint32_t index, const hv_span *spans, size_t n_spans);
 
 /* Checks a round against all limits. HV_INVALID with the reason in err. */
 hv_status hv_round_check(const hv_round *round, hv_error *err);

@@ -364,6 +364,46 @@ hv_status hv_run_decode(const hv_run *run, const hv_kern *kern, uint32_t index, 
   return status;
 }
 
+/* HV_EXISTS: these values differ from the stretch's by more than roundings. */
+static hv_status compare_stretch(const hv_kern *kern, const stretch *s, float *values, float weight) {
+  float own[256];
+  double change = 0, square = 0;
+  hv_status status = HV_OK;
+  (void)weight;
+  for (uint64_t at = 0, n; at < s->n && status == HV_OK; at += n) {
+    n = s->n - at < sizeof own / sizeof *own ? s->n - at : sizeof own / sizeof *own;
+    status = hv_reduce_convert(kern, s->dtype, s->data + at * hv_dtype_size((int)s->dtype), HV_DTYPE_FLOAT32, own, n);
+    if (status != HV_OK || memcmp(own, values + at, n * sizeof *own) == 0)
+      continue;
+    for (uint64_t i = 0; i < n; i++)
+      change += ((double)values[at + i] - (double)own[i]) * ((double)values[at + i] - (double)own[i]);
+  }
+  if (status != HV_OK || change == 0)
+    return status;
+  status = hv_reduce_square_sum(kern, HV_DTYPE_FLOAT32, values, s->n, &square);
+  int is_rounding = change <= HV_RUN_ROUNDING * HV_RUN_ROUNDING * square; /* a NaN is none */
+  return status == HV_OK && !is_rounding ? HV_EXISTS : status;
+}
+
+hv_status hv_run_compare(const hv_run *run, const hv_kern *kern, uint32_t index, uint64_t compared, const hv_span *spans,
+                         size_t n_spans, int *changes) {
+  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  *changes = 0;
+  if (!run->has_values)
+    return HV_STATE;
+  if (chunk.at >= compared)
+    return HV_OK;
+  float *values = hv_mem_aligned(run->mem, chunk.size * sizeof *values);
+  hv_status status = values ? hv_codec_decode_finite(kern, spans, n_spans, HV_DTYPE_FLOAT32, values, chunk.size) : HV_NOMEM;
+  if (chunk.size > compared - chunk.at)
+    chunk.size = (uint32_t)(compared - chunk.at);
+  if (status == HV_OK)
+    status = each_stretch(run, kern, &chunk, compare_stretch, values, 0);
+  hv_mem_free(values);
+  *changes = status == HV_EXISTS;
+  return *changes ? HV_OK : status;
+}
+
 /* Holds values, the chunk's or those of one row that stand for it, against the limits. */
 static hv_status check_stretch(const hv_kern *kern, const stretch *s, float weight, float norm_max, double *square) {
   double more = 0;

@@ -85,6 +85,15 @@ hv_status hv_run_encode(const hv_run *run, const hv_kern *kern, uint32_t index, 
  * written. On HV_IO or HV_NOMEM a chunk that lies partly on a device may be written in part. */
 hv_status hv_run_decode(const hv_run *run, const hv_kern *kern, uint32_t index, const hv_span *spans, size_t n_spans);
 
+/* The largest L2 norm of a change that is a rounding, as a part of the norm of the new values: an ulp of bfloat16 in each. Hardware
+ * that differs makes roundings. */
+#define HV_RUN_ROUNDING 0x1p-7
+
+/* *changes: 1 if this encoded chunk (any codec), once it is written, changes the run's values by more than roundings: those of one
+ * part at least, of the first `compared` values of the run. Errors as of hv_run_decode; nothing is written. */
+hv_status hv_run_compare(const hv_run *run, const hv_kern *kern, uint32_t index, uint64_t compared, const hv_span *spans,
+                         size_t n_spans, int *changes);
+
 /* acc[i] += weight * value for the chunk's values, with the checks of hv_codec_accumulate_within. HV_NOT_FINITE, HV_TOO_LARGE: acc
  * is unchanged. */
 hv_status hv_run_accumulate(const hv_run *run, const hv_kern *kern, uint32_t index, float weight, float norm_max, float *acc);

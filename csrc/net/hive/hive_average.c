@@ -23,6 +23,7 @@ struct hv_hive_averager {
   holder holder;
   int wanted;       /* a round waits for the program to let go */
   uint32_t in_part; /* averaged chunks of the last step, if it failed */
+  int has_changed;  /* hv_hive_averager_changed */
   int had_group;    /* the last step */
   hv_command knock;
   int knocking; /* it has been posted */
@@ -201,6 +202,7 @@ static hv_status start_average(hv_hive_averager *a, const hv_hive_averager_confi
                              .bandwidth = config->bandwidth,
                              .weight_max = config->weight_max,
                              .norm_ratio = config->norm_ratio,
+                             .compared = config->compared,
                              .auxiliary = config->auxiliary,
                              .apart = config->apart,
                              .gate = {enter, leave, a}};
@@ -321,6 +323,7 @@ static void step_over(hv_average_step *step, hv_status status, const char *text,
   a->stepping = NULL;
   pthread_mutex_lock(&a->lock);
   a->in_part = status == HV_OK ? 0 : outcome->averaged;
+  a->has_changed = outcome->changed;
   a->had_group = outcome->n_members > 0;
   pthread_mutex_unlock(&a->lock);
   if (outcome->kept)
@@ -465,6 +468,13 @@ uint32_t hv_hive_averager_in_part(hv_hive_averager *a) {
   uint32_t n = a->in_part;
   pthread_mutex_unlock(&a->lock);
   return n;
+}
+
+int hv_hive_averager_changed(hv_hive_averager *a) {
+  pthread_mutex_lock(&a->lock);
+  int has_changed = a->has_changed;
+  pthread_mutex_unlock(&a->lock);
+  return has_changed;
 }
 
 int hv_hive_averager_had_group(hv_hive_averager *a) {

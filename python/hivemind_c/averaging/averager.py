@@ -98,6 +98,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
     _repeats = False  # the program seeks another group of an epoch whose round has failed
     keeps_averages = False  #: whether rounds keep the encoded averages until the next step, for a StepLog
     _sections: Sequence[int] = ()  # indices of tensors that share no chunk with the tensor before
+    _compared = 0  # tensors, from the first on, that has_changed is about
 
     @names_options
     def __init__(
@@ -168,6 +169,7 @@ class DecentralizedAverager(AveragerSettings, Announcements, StateExchange):
             bandwidth=bandwidth or 0,
             weight_max=most_weight(weight_max),
             norm_ratio=most_norm(norm_ratio_max),
+            compared=self._compared,
             auxiliary=int(auxiliary),
             apart=int(_apart.get()),
         )

@@ -43,6 +43,11 @@ class AveragerBase:
         return self.is_alive() and self.core.in_part() > 0
 
     @property
+    def has_changed(self) -> bool:
+        """True if averages of the last step changed the compared tensors by more than roundings, also if it failed."""
+        return self.is_alive() and self.core.changed()
+
+    @property
     def had_group(self) -> bool:
         """True if the last step had a group, though it may have failed."""
         return self.is_alive() and self.core.had_group()

@@ -142,6 +142,7 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         if averages:  # which differ among equal replicas: no chunk of others, nor of the mark, holds values of theirs
             self._sections = (len(infos) - 1, len(infos))
         infos += infos_of(averages)
+        self._compared = len(self.tensors_to_average)
         super().__init__(
             [*self.tensors_to_average, self._mark_digits, *averages], dht, tensor_infos=infos, **{**kwargs, **chosen}
         )
@@ -411,17 +412,18 @@ class TrainingStateAverager(ManualSteps, Checkpoints, StateChecks, StateLoading)
         1: it is; 0: only if the members' replicas were alike; -1: it is not.
         """
         written = self._in_place and self.is_averaged_in_part
-        return 1 if not written else 0 if self._exact and isinstance(self._state_compression, NoCompression) else -1
+        exact = self._exact and isinstance(self._state_compression, NoCompression) and not self.has_changed
+        return 1 if not written else 0 if exact else -1
 
     def were_alike(self) -> bool:
-        """Whether the marks that were averaged with the state, which succeeded, were all this replica's.
+        """Whether all that was averaged with the state, which succeeded, was this replica, but for roundings.
 
-        If all values of each member are in it, it is then what it was, to the bit (csrc/core/round/run.h), and that of
-        those who missed the round.
+        The marks that came with it say so, and so do its values, because a member may give another state under the
+        right marks. If all values of each member are in it, peers that missed the round hold the same replica.
         """
         # a chunk of its own comes back as it was, and weights would hide another mark from the rounding
         digits = self._mark_digits if self.buffers.averages else self._mark_digits.round()
-        return self._exact and digits.tolist() == self.lineage.digits()
+        return self._exact and not self.has_changed and digits.tolist() == self.lineage.digits()
 
     # ---- giving it to others and taking it from them ----
 

@@ -376,6 +376,42 @@ def test_peer_that_misses_an_equal_average_is_still_equal(swarm, caplog):
     assert not [line for line in caplog.messages if "not the swarm's" in line]
 
 
+def lies_in_the_state(peer):
+    """It averages another state under the numbers of its mark."""
+    averager = peer.optimizer.state_averager
+    inner = averager.load_state_into_averager_
+
+    def load_state_into_averager_():
+        is_there = inner()
+        with torch.no_grad():
+            averager.tensors_to_average[0].add_(1)
+        return is_there
+
+    averager.load_state_into_averager_ = load_state_into_averager_
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_state_of_a_liar_moves_the_mark_it_came_under(swarm, in_place):
+    """One of three honest peers misses each average of the state, and holds what the others had before it."""
+    peers = swarm(4, average_state_every=1, delay_state_averaging=False, offload_optimizer=in_place)
+    finds_no_group(peers[0].optimizer.state_averager)
+    lies_in_the_state(peers[3])
+    replicas, changed = {}, []
+    for peer in peers[:3]:
+        averager, batch = peer.optimizer.state_averager, peer.batch
+
+        def batch_then_look(averager=averager, batch=batch, peer=peer):
+            batch()
+            replicas.setdefault(averager.lineage.mark, []).append(flat(peer.model))
+            changed.append(averager.has_changed)
+
+        peer.batch = batch_then_look
+    meet(peers)
+    train_until(peers, lambda: any(changed) and all(peer.optimizer.local_epoch for peer in peers))
+    for mark, found in replicas.items():
+        assert all(torch.equal(one, found[0]) for one in found), mark
+
+
 def test_peers_with_different_weights_agree_on_one_of_them(swarm):
     peers = swarm(2, models=[network(seed=1), network(seed=2)])
     meet(peers)

@@ -67,6 +67,7 @@ def test_averaging_the_state_levels_different_rounding(peer, caplog):
     assert nobody_loads(caplog)
     for epoch in range(6):
         assert torch.equal(here.after[epoch], elsewhere.after[epoch])
+    assert not any(one.optimizer.state_averager.has_changed for one in (here, elsewhere))  # so no mark has moved by it
     assert not torch.equal(moments(here), moments(elsewhere))  # nobody averages these, unless told to
 
 

@@ -136,6 +136,16 @@ static void peer_loads_the_state_where_the_log_does_not_reach(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* The average of the state that it missed has changed the others' replicas, so the steps before and after it are no chain. */
+static void state_that_a_liar_has_changed_is_loaded(void **unused) {
+  (void)unused;
+  home_scene s = one_is_away_for_five_epochs();
+  s.liar = HOME_AVERAGES;
+  s.stands_us = 20000000;
+  s.goals = HOME_BACK;
+  plays_seeds(&s, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(joiner_with_a_load_of_two_epochs_comes_in),
@@ -148,6 +158,7 @@ int main(void) {
       cmocka_unit_test(joiner_repeats_the_outer_steps_since_its_load),
       cmocka_unit_test(peer_that_was_away_for_long_loads_the_state),
       cmocka_unit_test(peer_loads_the_state_where_the_log_does_not_reach),
+      cmocka_unit_test(state_that_a_liar_has_changed_is_loaded),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

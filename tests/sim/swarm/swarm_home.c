@@ -351,7 +351,7 @@ static void liar_comes(room *r, const home_scene *s) {
   pretender_program p = r->program;
   if (s->liar == HOME_NO_LIAR)
     return;
-  p.lies = s->liar == HOME_VOTES ? PRETENDER_LIES_BYTES : PRETENDER_LIES_NOTHING;
+  p.lies = s->liar == HOME_VOTES ? PRETENDER_LIES_BYTES : s->liar == HOME_AVERAGES ? PRETENDER_LIES_STATE : PRETENDER_LIES_NOTHING;
   if (s->liar == HOME_LOADS)
     p.down_rate = HOME_TRICKLE;
   r->seat_of_liar = (swarm_liar){.sim = r->run->sim, .ahead = 1, .tells = s->liar == HOME_COMES ? SWARM_LIES_PLACE : 0};
@@ -535,7 +535,7 @@ static home_scene draws_fitting(swarm_run *run) {
 static home_scene draws_liar(swarm_run *run) {
   home_scene s = draws_swarm(run, HOME_FITS);
   s.trainers += 2 * (s.trainers < 3);
-  s.liar = (home_liar)(1 + home_below(run, HOME_LIARS - 1));
+  s.liar = (home_liar)(1 + home_below(run, HOME_LIARS));
   s.warm_us = s.for_us = 40 * s.epoch_us;
   s.goals = HOME_LOSES_NOTHING | HOME_NEVER_ALONE | HOME_TOGETHER | HOME_KEEPS_PACE;
   return s;

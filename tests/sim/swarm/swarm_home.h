@@ -22,11 +22,12 @@ typedef enum home_goal {
 /* A stranger that means harm, beside newcomers. */
 typedef enum home_liar {
   HOME_NO_LIAR,
-  HOME_COMES,   /* in matchmaking it says for ever that it comes, or that it is further */
-  HOME_LOADS,   /* its line carries hardly what peers say, and it loads the state for minutes */
-  HOME_CRASHES, /* its process ends each second, and begins anew */
-  HOME_VOTES,   /* it offers another state, as one who began the run */
-  HOME_LIARS
+  HOME_COMES,              /* in matchmaking it says for ever that it comes, or that it is further */
+  HOME_LOADS,              /* its line carries hardly what peers say, and it loads the state for minutes */
+  HOME_CRASHES,            /* its process ends each second, and begins anew */
+  HOME_VOTES,              /* it offers another state, as one who began the run */
+  HOME_LIARS = HOME_VOTES, /* the room liars-home draws one of those above, by which nobody is to lose an epoch */
+  HOME_AVERAGES            /* it averages another state under the mark of the others' */
 } home_liar;
 
 typedef struct home_scene {

@@ -163,7 +163,8 @@ static void draws_lies(room *r, pretender_program *program, swarm_liar *liar) {
     liar->tells |= 1 + (unsigned)check_random(rng) % ROUNDS;
     r->lies_in_rounds = 1;
   }
-  program->lies |= check_random(rng) % 2 ? PRETENDER_LIES_GRADIENTS : 0;
+  uint64_t averages = check_random(rng) % 4;
+  program->lies |= (averages & 1 ? PRETENDER_LIES_GRADIENTS : 0) | (averages & 2 ? PRETENDER_LIES_STATE : 0);
   program->ahead = liar->ahead;
   liar->rng = (check_rng){check_random(rng)};
 }

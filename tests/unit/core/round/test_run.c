@@ -547,6 +547,97 @@ static void mean_of_equal_values_is_bit_equal(void **state) {
   assert_int_equal(mem.blocks, 0);
 }
 
+enum { COMPARED = 300, BESIDE = 40 };
+
+/* Two runs with the same values: three tensors, and one that is not compared, such as the numbers of a mark. */
+typedef struct pair_of {
+  float values[2][COMPARED];
+  uint16_t halves[2][COMPARED];
+  float beside[2][BESIDE];
+  hv_run run[2];
+  away_device device;
+  hv_mem mem;
+} pair_of;
+
+static void make_pair(pair_of *p, uint32_t chunk_values, int away) {
+  check_rng rng = {chunk_values};
+  hv_mem_init(&p->mem, NULL, HV_MEM_UNLIMITED);
+  away_init(&p->device);
+  for (size_t i = 0; i < COMPARED; i++) {
+    p->values[0][i] = p->values[1][i] = (float)check_uniform(&rng) - 0.5f;
+    p->halves[0][i] = p->halves[1][i] = (uint16_t)(0x3f80 + check_random(&rng) % 128); /* bfloat16, 1 to 2 */
+  }
+  for (size_t i = 0; i < BESIDE; i++)
+    p->beside[0][i] = p->beside[1][i] = 4000;
+  for (int k = 0; k < 2; k++) {
+    hv_run_part parts[] = {{p->values[k], HV_DTYPE_FLOAT32, COMPARED, HV_CODEC_NONE, NULL, 0, 0},
+                           {p->halves[k], HV_DTYPE_BFLOAT16, COMPARED, HV_CODEC_NONE, k && away ? &p->device.table : NULL, 0, 0},
+                           {p->beside[k], HV_DTYPE_FLOAT32, BESIDE, HV_CODEC_NONE, NULL, 0, 0}};
+    assert_int_equal(hv_run_init(&p->run[k], &p->mem, parts, 3, chunk_values, NULL), HV_OK);
+  }
+  if (away)
+    away_turn(p->halves[1], sizeof p->halves[1]);
+}
+
+/* True if the averages of the first run change the values of the second one. */
+static int changes(pair_of *p) {
+  static uint8_t codes[(2 * COMPARED + BESIDE) * 4 + 64];
+  int any = 0;
+  for (uint32_t i = 0; i < p->run[0].n_chunks; i++) {
+    size_t size;
+    int one;
+    assert_int_equal(hv_run_encode(&p->run[0], hv_cpu_best(), i, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+    hv_span halves[] = {hv_span_of(codes, size / 2), hv_span_of(codes + size / 2, size - size / 2)};
+    assert_int_equal(hv_run_compare(&p->run[1], hv_cpu_best(), i, 2 * COMPARED, halves, 2, &one), HV_OK);
+    any |= one;
+  }
+  return any;
+}
+
+static void free_pair(pair_of *p) {
+  hv_run_fini(&p->run[0]), hv_run_fini(&p->run[1]);
+  assert_int_equal(atomic_load(&p->mem.blocks), 0);
+}
+
+/* A small tensor counts by itself: beside larger values in its chunk its change would be lost. */
+static void average_of_another_state_changes_values_and_roundings_do_not(void **state) {
+  (void)state;
+  static pair_of p;
+  for (uint32_t chunk_values = 7; chunk_values < 1000; chunk_values += 31)
+    for (int away = 0; away < 2; away++) {
+      make_pair(&p, chunk_values, away);
+      assert_false(changes(&p));
+      for (size_t i = 0; i < COMPARED; i++)
+        p.values[0][i] *= 1 + 0x1p-20f;
+      for (size_t i = 0; i < COMPARED; i++)
+        p.halves[0][i] ^= 1;
+      p.beside[0][3] = 0;
+      assert_false(changes(&p));
+      p.halves[0][COMPARED - 1] = 0x4000;
+      p.values[0][COMPARED - 1] += 0.5f;
+      assert_true(changes(&p));
+      free_pair(&p);
+    }
+}
+
+static void broken_average_is_not_compared(void **state) {
+  (void)state;
+  static pair_of p;
+  static uint8_t codes[COMPARED * 4 + 64];
+  size_t size;
+  int one = 1;
+  make_pair(&p, COMPARED, 0);
+  assert_int_equal(hv_run_encode(&p.run[0], hv_cpu_best(), 0, HV_CODEC_NONE, codes, sizeof codes, &size), HV_OK);
+  hv_span span = hv_span_of(codes, size);
+  codes[size - 1] ^= 1;
+  assert_int_equal(hv_run_compare(&p.run[1], hv_cpu_best(), 0, 2 * COMPARED, &span, 1, &one), HV_CORRUPT);
+  assert_false(one);
+  codes[size - 1] ^= 1;
+  hv_mem_fail_in(&p.mem, 0);
+  assert_int_equal(hv_run_compare(&p.run[1], hv_cpu_best(), 0, 2 * COMPARED, &span, 1, &one), HV_NOMEM);
+  free_pair(&p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_cover_every_value_once_and_never_cross_a_section),
@@ -563,6 +654,8 @@ int main(void) {
       cmocka_unit_test(invalid_run_is_refused_with_a_reason),
       cmocka_unit_test(chunks_follow_the_size_of_the_run),
       cmocka_unit_test(mean_of_equal_values_is_bit_equal),
+      cmocka_unit_test(average_of_another_state_changes_values_and_roundings_do_not),
+      cmocka_unit_test(broken_average_is_not_compared),
   };
   return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }
