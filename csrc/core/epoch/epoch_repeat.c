@@ -3,13 +3,12 @@
 
 /* ---- whether to ---- */
 
-/* Replicas here are alike, averages make their steps, and epochs last long enough for that. A peer that loads a state so quickly
- * that the others wait for it needs no entries (rule 13). */
-static int has_entries(const hv_epoch *self, const hv_progress_figures *f) {
+/* Replicas here are alike, and averages make their steps. A peer that loads a state so quickly that the others wait for it needs no
+ * entries (rule 13). */
+static int has_entries(const hv_epoch *self) {
   const hv_epoch_traits *t = &self->traits;
-  int is_short = f->speed > 0 && (double)self->config.target / f->speed * 1e6 < HV_EPOCH_SHORT_US;
   int is_quick = self->load_us <= HV_EPOCH_CHASE_US;
-  return self->config.entry_bytes && !is_quick && t->has_replica && t->sums && !self->config.differs && !is_short;
+  return self->config.entry_bytes && !is_quick && t->has_replica && t->sums && !self->config.differs;
 }
 
 /* The others began this epoch's round without it: its replica was theirs until then. */
@@ -34,13 +33,13 @@ static uint64_t goal_of(const hv_progress_figures *f, uint64_t most) {
 int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found) {
   const hv_progress_figures *f = e->figures;
   return found != HV_EPOCH_NONE && found > self->told && found < f->epoch && found + self->traits.lead >= f->epoch &&
-         has_entries(self, f);
+         has_entries(self);
 }
 
 /* Rules 11 and 12. */
 int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most) {
   uint64_t goal = goal_of(e->figures, most), n = goal > self->replica ? goal - self->replica : 1;
-  if (self->is_asked || self->goes_back || self->leads_nowhere || !e->figures->n_peers || !has_entries(self, e->figures) ||
+  if (self->is_asked || self->goes_back || self->leads_nowhere || !e->figures->n_peers || !has_entries(self) ||
       !has_their_replica(self))
     return 0;
   if (goal <= self->replica && !is_left(self))
@@ -49,8 +48,7 @@ int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t m
 }
 
 int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most) {
-  return e->figures->n_peers && has_entries(self, e->figures) && has_their_replica(self) &&
-         goal_of(e->figures, most) > self->replica;
+  return e->figures->n_peers && has_entries(self) && has_their_replica(self) && goal_of(e->figures, most) > self->replica;
 }
 
 /* ---- to want entries ---- */
@@ -84,7 +82,7 @@ void epoch_loads_begin(hv_epoch *self, const epoch_event *e) {
 void epoch_loads_beside(hv_epoch *self, const epoch_event *e) {
   hv_epoch_loading *load = &self->own.loading;
   uint64_t goal = goal_of(e->figures, load->most);
-  if (load->comes == HV_EPOCH_NONE || !has_entries(self, e->figures) || goal <= load->comes || goal <= load->asked)
+  if (load->comes == HV_EPOCH_NONE || !has_entries(self) || goal <= load->comes || goal <= load->asked)
     return;
   load->asked = goal;
   wants(self, load->comes, goal);

@@ -21,7 +21,7 @@
 #define HV_STEP_LOG_LOOK_US 5000000ull   /* ENTRY: for an offer of it, once it has been made */
 #define HV_STEP_LOG_STALL_US 30000000ull /* ENTRY: from one byte of it to the next */
 #define HV_STEP_LOG_AGAIN_US 500000ull
-#define HV_STEP_LOG_SHORT_US 500000ull /* of an epoch whose average is not kept: to announce it takes about as long */
+#define HV_STEP_LOG_SHORT_US 100000ull /* of an epoch whose average is not kept, so that announcements of entries stay few */
 #define HV_STEP_LOG_DECLARE_MS 120000  /* between announcements of an entry */
 
 typedef struct hv_step_log hv_step_log;

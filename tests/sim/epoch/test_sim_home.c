@@ -168,6 +168,16 @@ static void local_steps_get_rounds_as_long_as_the_line_needs(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* Peers in epochs of half a second kept no averages, and each state was old when it had come: newcomers loaded one after another.
+ */
+static void newcomers_enter_epochs_of_half_a_second(void **unused) {
+  (void)unused;
+  home_scene s = usual(5, 500000, 400000);
+  s.joiners = 3;
+  s.goals = HOME_TOGETHER | HOME_NOBODY_DOUBTS | HOME_NEVER_ALONE;
+  plays_seeds(&s, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_newcomers_do_not_outvote_the_founder),
@@ -182,6 +192,7 @@ int main(void) {
       cmocka_unit_test(laptop_that_slept_for_ten_minutes_is_back_at_once),
       cmocka_unit_test(liar_that_offers_another_state_costs_nobody_an_epoch),
       cmocka_unit_test(local_steps_get_rounds_as_long_as_the_line_needs),
+      cmocka_unit_test(newcomers_enter_epochs_of_half_a_second),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,9 +170,9 @@ static void add(keeper *k, hv_node *node, void *arg) {
 /* At the end of an epoch that is just long enough. */
 static hv_status add_in_time(scene *sc, size_t node, adding *a) {
   keeper *k = &sc->keepers[node];
-  uint64_t due_us = k->added_us ? k->added_us + HV_STEP_LOG_SHORT_US : 0, now_us = hv_sim_now(sc->sim);
-  if (now_us < due_us)
-    run(sc, (double)(due_us - now_us) * 1e-6);
+  uint64_t due_us = k->added_us ? k->added_us + HV_STEP_LOG_SHORT_US : 0;
+  if (hv_sim_now(sc->sim) < due_us)
+    hv_sim_run_until(sc->sim, due_us);
   tell(sc, node, add, a);
   return a->status;
 }
@@ -352,11 +352,11 @@ static void average_of_a_short_epoch_ends_the_log(void **unused) {
   adding at_once = {.epoch = 6, .chunks = CHUNKS};
   open_scene(&sc, 6, 2, 0, 0);
   adds(&sc, 0, 5, 0);
-  run(&sc, 0.4);
+  run(&sc, 0.08);
   tell(&sc, 0, add, &at_once);
   assert_int_equal(at_once.status, HV_STATE);
   assert_int_equal(offered(&sc, 0, NULL), 0);
-  run(&sc, 0.4); /* since an average that is not kept */
+  run(&sc, 0.08); /* since an average that is not kept */
   at_once.epoch = 7;
   tell(&sc, 0, add, &at_once);
   assert_int_equal(at_once.status, HV_STATE);
