@@ -14,6 +14,7 @@ import time
 
 import hivemind_c as hivemind
 
+LATER = 3  # epochs: a trainer that stepped by itself in the last one has the others' parameters before these are over
 TRAINER = pathlib.Path(__file__).with_name("trainer.py")
 
 
@@ -51,7 +52,7 @@ class Trainer:
         self._reader.join()
 
     def done(self, epochs):
-        """Whether it has made its last epoch. It stays then, so that who was killed last finds a swarm to join, until it is let go."""
+        """Whether it has made its last epoch. It trains on then, so the one killed last finds a swarm to join, until it is let go."""
         code = self.process.poll()
         if code is not None:
             raise SystemExit(f"trainer {self.slot} ended with {code}:\n{''.join(self._errors)}")
@@ -62,6 +63,12 @@ class Trainer:
         self.process.wait(60)
 
 
+def are_equal(slots, epochs):
+    """Whether there is an epoch, the last one or later, that all have ended with the same parameters."""
+    ends = [{line["epoch"]: line["digest"] for line in list(slot.life) if line["epoch"] >= epochs} for slot in slots]
+    return any(len({end[epoch] for end in ends}) == 1 for epoch in set.intersection(*map(set, ends)))
+
+
 def run(trainers, epochs, kill, seed, options, timeout):
     """One training. Figures, and for each epoch how many different parameters there were among how many peers."""
     chance, killed, begin = random.Random(seed), 0, time.monotonic()
@@ -69,7 +76,7 @@ def run(trainers, epochs, kill, seed, options, timeout):
         slots = [Trainer(slot, dht.get_visible_maddrs(), folder, ["--epochs", str(epochs), *options]) for slot in range(trainers)]
         try:
             seen = 0
-            while not all([slot.done(epochs) for slot in slots]):
+            while not all([slot.done(epochs) for slot in slots]) or (not are_equal(slots, epochs) and min(slot.epoch for slot in slots) <= epochs + LATER):
                 if time.monotonic() - begin > timeout:
                     told = "\n".join(f"trainer {slot.slot} at {slot.epoch}: {''.join(list(slot._errors)[-5:])}" for slot in slots)
                     raise SystemExit(f"not done after {timeout} s:\n{told}")
@@ -100,9 +107,9 @@ def run(trainers, epochs, kill, seed, options, timeout):
         seconds=round(time.monotonic() - begin, 1),
         killed=killed,
         loss=sum(line["loss"] for line in last) / len(last),
-        finished=len(last),
+        finished=sum(slot.epoch >= epochs for slot in slots),
         epochs_in_which_all_were_equal=sum(len({line["digest"] for line in lines if not line["joined"]}) <= 1 for lines in told.values()),
-        equal_at_the_end=len({line["digest"] for line in last}) == 1,
+        equal_at_the_end=are_equal(slots, epochs),
         epochs=len(told),
     )
 

@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import json
 import sys
+import threading
 import time
 
 import torch
@@ -34,7 +35,7 @@ def main():
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0, help="of this peer's order of the data")
     parser.add_argument("--pause", type=float, default=0.2, help="seconds after each batch, for machines that are shared")
-    parser.add_argument("--stay", action="store_true", help="when done, go on giving the state to who comes late, until the standard input ends")
+    parser.add_argument("--stay", action="store_true", help="train on after the last epoch, until the standard input ends")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -63,10 +64,13 @@ def main():
             loss = nn.functional.cross_entropy(model(inputs), targets).item()
         print(json.dumps(dict(epoch=optimizer.local_epoch, digest=digest(model), loss=loss, joined=joined)), flush=True)
 
+    is_let_go = threading.Event()
+    if args.stay:
+        threading.Thread(target=lambda: (sys.stdin.read(), is_let_go.set()), daemon=True).start()
     begun = optimizer.local_epoch
     if begun >= args.epochs:  # the others are done, and gave their state
         tell(joined=True)
-    while optimizer.local_epoch < args.epochs:
+    while not is_let_go.is_set() if args.stay else optimizer.local_epoch < args.epochs:
         epoch = optimizer.local_epoch
         batch = torch.randint(len(inputs), (args.batch_size,), generator=order)
         nn.functional.cross_entropy(model(inputs[batch]), targets[batch]).backward()
@@ -75,10 +79,7 @@ def main():
         if optimizer.local_epoch != epoch:
             tell(joined=epoch == begun)
         time.sleep(args.pause)
-    if args.stay:
-        optimizer.state_averager.share_state(optimizer.local_epoch)
-        sys.stdin.read()
-    else:
+    if not args.stay:
         time.sleep(3)  # others may still want this epoch's state
     optimizer.shutdown()
     dht.shutdown()
