@@ -143,15 +143,16 @@ static int read_layout(bind_state *state, PyObject *layout, bind_tensor *out) {
   return 0;
 }
 
-/* Borrows all of (tensor, codec number, transfers or None, whether it is apart). An auxiliary peer may give layouts instead. */
+/* Borrows all of (tensor, codec number, transfers or None, whether it is apart, number of its narrow codec or 0). An auxiliary peer
+ * may give layouts instead. */
 static int borrow_all(bind_state *state, py_averager *self, PyObject *list, int auxiliary, hv_hive_tensor *out) {
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
     PyObject *tensor, *transfers = Py_None;
     const struct hv_device *device = NULL;
-    int codec, apart = 0;
+    int codec, apart = 0, narrow = 0;
     char what[48];
     PyOS_snprintf(what, sizeof what, "averaged_tensors[%zd]", i);
-    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|Op", &tensor, &codec, &transfers, &apart))
+    if (!PyArg_ParseTuple(PyList_GetItem(list, i), "Oi|Opi", &tensor, &codec, &transfers, &apart, &narrow))
       return -1;
     bind_tensor *loan = &self->tensors[self->n_tensors];
     if (auxiliary && PyTuple_Check(tensor) ? read_layout(state, tensor, loan) < 0
@@ -159,7 +160,7 @@ static int borrow_all(bind_state *state, py_averager *self, PyObject *list, int 
                                            : bind_tensor_borrow_plain(state, tensor, 1, what, loan) < 0)
       return -1;
     self->n_tensors++;
-    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device, apart};
+    out[i] = (hv_hive_tensor){loan->data, loan->dtype, codec, loan->shape, (size_t)loan->n_dims, device, apart, narrow};
   }
   return 0;
 }
@@ -280,8 +281,9 @@ static PyObject *step_tuple(bind_state *state, hv_future *future, hv_span bytes,
     Py_XDECREF(members);
     return NULL;
   }
-  return Py_BuildValue("(NIIKdddINdK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
-                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, missed, a->part, (unsigned long long)a->stamp);
+  return Py_BuildValue("(NIIKdddINNdK)", members, (unsigned)a->n_chunks, (unsigned)a->averaged, (unsigned long long)a->bytes,
+                       a->matching_s, a->waiting_s, a->reducing_s, a->tries, missed, PyBool_FromLong(a->narrow), a->part,
+                       (unsigned long long)a->stamp);
 }
 
 static const bind_future_kind step_kind = {.awaited = "a round of averaging", .convert = step_tuple};
@@ -322,6 +324,10 @@ static PyObject *say(PyObject *object, PyObject *step, hv_status (*how)(hv_hive_
     return NULL;
   hv_status status = how(self->averager, future);
   return status == HV_OK || status == HV_CLOSED ? Py_NewRef(Py_None) : bind_raise(state_of(self), status, NULL);
+}
+
+static PyObject *averager_send_narrow(PyObject *object, PyObject *step) {
+  return say(object, step, hv_hive_averager_send_narrow);
 }
 
 static PyObject *averager_trigger(PyObject *object, PyObject *step) {
@@ -512,6 +518,7 @@ static const PyMethodDef methods[] = {
     {"had_group", averager_had_group, METH_NOARGS, "Whether the last step had a group, though it may have failed."},
     {"in_part", averager_in_part, METH_NOARGS, "Chunks of the last step that hold its average though it failed."},
     {"trigger", averager_trigger, METH_O, "trigger(step): its all-reduce may begin."},
+    {"send_narrow", averager_send_narrow, METH_O, "send_narrow(step): under narrow codecs, unless its all-reduce has begun."},
     {"set_weight", averager_set_weight, METH_VARARGS, "set_weight(step, weight): until its all-reduce begins."},
     {"awaits", averager_awaits, METH_VARARGS,
      "awaits(epoch): whether another peer comes to it with a state that it has yet to load."},
@@ -529,7 +536,7 @@ static const PyMethodDef methods[] = {
 
 PyTypeObject *bind_averager_type(PyObject *module) {
   PyType_Slot slots[] = {{Py_tp_doc, (void *)"Averager(node, prefix, tensors, group_bits, settings): tensors is a list of (tensor, "
-                                             "codec number, transfers or None, apart)."},
+                                             "codec number, transfers or None, apart, narrow codec's)."},
                          {Py_tp_new, (void *)averager_new},
                          {Py_tp_finalize, (void *)averager_finalize},
                          {Py_tp_methods, (void *)methods},

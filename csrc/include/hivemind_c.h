@@ -417,6 +417,7 @@ typedef struct hv_hive_tensor {
   size_t n_dims;
   const struct hv_device *device; /* the device that holds data (kern/device.h), borrowed as long as data; NULL: plain memory */
   int apart;                      /* 1: no chunk holds values of this tensor and of the one before (core/round/run.h) */
+  int narrow;                     /* hv_codec with fewer bits under which a member may send the values instead; 0: there is none */
 } hv_hive_tensor;
 
 /* In each field 0 or NULL stands for the default of core/average/average.h. */
@@ -492,6 +493,7 @@ typedef struct hv_hive_average {
   double waiting_s;  /* seconds in which the group waited for the trigger or the lock */
   double reducing_s; /* seconds of the all-reduce */
   unsigned tries;    /* groups that were tried */
+  int narrow;        /* 1: averages came under narrow codecs, because a member sent its values so */
 } hv_hive_average;
 
 /* Averages the tensors once. Result: an hv_hive_average, whose arrays are borrowed from the future, too. HV_BUSY: a step is under
@@ -512,6 +514,9 @@ hv_status hv_hive_averager_trigger(hv_hive_averager *averager, hv_future *step);
 hv_status hv_hive_averager_give_up(hv_hive_averager *averager, hv_future *step);
 /* Changes the weight of the step of that future. It has no effect once the all-reduce has begun. HV_INVALID: not a valid weight. */
 hv_status hv_hive_averager_weight(hv_hive_averager *averager, hv_future *step, float weight);
+/* Lets the step of that future send under narrow codecs, where tensors have them. It has no effect once the all-reduce has begun.
+ */
+hv_status hv_hive_averager_send_narrow(hv_hive_averager *averager, hv_future *step);
 
 /* Announces that the program is in this epoch and will not step for an earlier one. So peers that look for a group of an earlier
  * epoch do not wait for this peer, and learn how far the swarm is. A step with a numbered epoch has the same effect. Returns at

@@ -55,7 +55,7 @@ static void read_one(hv_mem *mem, const hv_round *round, const hv_hold *hold, co
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static float values[CHUNKS * VALUES];
   hv_round_member all[MEMBERS] = {[CLIENT].client = 1, [AUXILIARY].auxiliary = 1};
-  hv_run_part part = {values, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0};
+  hv_run_part part = {values, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0, 0};
   hv_mem mem;
   hv_run run;
   hv_hold hold;

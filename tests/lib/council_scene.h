@@ -115,7 +115,7 @@ static inline void set_scene(scene *s, size_t me) {
   w->fake.env.stream_end = w->fake.env.stream_cancel = stream_end;
   w->fake.env.timer_set = timer_set;
   w->fake.env.timer_clear = timer_clear;
-  hv_run_part part = {s->values, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0};
+  hv_run_part part = {s->values, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0, 0};
   assert_int_equal(hv_run_init(&s->run, &w->fake.mem, &part, 1, VALUES, NULL), HV_OK);
   for (size_t i = 0; i < MEMBERS; i++)
     s->members[i].count = i < CHUNKS;

@@ -599,13 +599,13 @@ static int replays(void *arg, hv_span text) {
 static hv_status opens_averager(pretender *p, hv_epoch_which which, const char *name, float *values) {
   const pretender_program *g = &p->program;
   int64_t shape = PRETENDER_VALUES, of_mark = HV_MARK_DIGITS, of_bulk = (int64_t)g->bulk;
-  hv_average_tensor tensors[3] = {{{values, HV_DTYPE_FLOAT32, PRETENDER_VALUES, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1}};
+  hv_average_tensor tensors[3] = {{{values, HV_DTYPE_FLOAT32, PRETENDER_VALUES, HV_CODEC_NONE, NULL, 0, 0, 0}, &shape, 1}};
   size_t n = 1, is_state = which == HV_EPOCH_REPLICA_STATE;
   if (is_state)
-    tensors[n++] =
-        (hv_average_tensor){{values + PRETENDER_VALUES, HV_DTYPE_FLOAT32, HV_MARK_DIGITS, HV_CODEC_NONE, NULL, 0, 0}, &of_mark, 1};
+    tensors[n++] = (hv_average_tensor){
+        {values + PRETENDER_VALUES, HV_DTYPE_FLOAT32, HV_MARK_DIGITS, HV_CODEC_NONE, NULL, 0, 0, 0}, &of_mark, 1};
   if (g->bulk)
-    tensors[n++] = (hv_average_tensor){{bulk_averages, HV_DTYPE_FLOAT32, g->bulk, g->codec, NULL, 0, 0}, &of_bulk, 1};
+    tensors[n++] = (hv_average_tensor){{bulk_averages, HV_DTYPE_FLOAT32, g->bulk, g->codec, NULL, 0, 0, 0}, &of_bulk, 1};
   hv_average_config config = {.prefix = hv_span_of(name, strlen(name)),
                               /* so that each member has some to reduce, as of a model */
                               .chunk_values = g->chunk_values ? g->chunk_values : 4,

@@ -89,7 +89,8 @@ static void add_member(scene *s, size_t i, const scene_setup *how) {
   m->weight = 1 + (float)(i % 3);
   m->is_away = !s->plan[i].auxiliary && (how->away >> i & 1);
   away_init(&m->device);
-  hv_run_part part = {m->in, HV_DTYPE_FLOAT32, how->n_values, how->codec, m->is_away ? &m->device.table : NULL, how->row, 0};
+  hv_run_part part = {m->in, HV_DTYPE_FLOAT32, how->n_values, how->codec, m->is_away ? &m->device.table : NULL, how->row,
+                      0,     how->narrow};
   if (m->is_away && how->device)
     part.device = how->device, m->is_away = 0;
   turn(s, m);
@@ -102,6 +103,7 @@ static void add_member(scene *s, size_t i, const scene_setup *how) {
                         .me = i,
                         .leader = how->leader,
                         .keep = how->keep,
+                        .narrow = how->sends_narrow >> i & 1,
                         .weight = m->weight,
                         .stall_ms = how->stall_ms ? how->stall_ms : 3000,
                         .kern = hv_cpu_best(),

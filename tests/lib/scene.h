@@ -40,8 +40,9 @@ typedef struct scene_setup {
   size_t n;
   uint64_t n_values;
   uint32_t chunk_values;
-  hv_codec codec;
-  uint64_t row; /* under SCALED_ROWS */
+  hv_codec codec, narrow;
+  uint64_t row;          /* under SCALED_ROWS */
+  unsigned sends_narrow; /* members (bits) that send under `narrow` */
   uint64_t seed;
   uint32_t stall_ms;        /* 0: 3,000 */
   size_t client, auxiliary; /* which member is one; 0: none is */

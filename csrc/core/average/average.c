@@ -386,6 +386,7 @@ static void reduce(work *w) {
                     .norm = w->norm,
                     .listens = w->step->listens,
                     .keep = w->step->keep,
+                    .narrow = w->step->narrow,
                     .stall_ms = a->config.stall_ms,
                     .timeout_ms = round_time(w),
                     .formed_us = w->formed_us,

@@ -82,7 +82,8 @@ typedef struct hv_average_outcome {
   int changed;    /* 1: averages changed values of the compared tensors by more than roundings (core/round/run.h) */
   uint32_t view;  /* members of one view hold the same bits; each side of a partition has its own */
   uint64_t stamp; /* members with the same stamp hold the same bits (hv_allreduce_stamp); 0 if alone */
-  uint64_t bytes; /* encoded, that this member sends and receives in a round without losses */
+  uint64_t bytes; /* encoded, that this member sends and receives in a round without losses; values as the averages */
+  int narrow;     /* 1: averages came under narrow codecs (core/round/run.h), because a member sent its values so */
   double part;    /* of all chunks, those that this member reduces, 0 to 1; the plan gives a slow link fewer */
   uint64_t matching_us, waiting_us, reducing_us; /* time in each stage */
   unsigned tries;                                /* groups that were tried */
@@ -110,6 +111,7 @@ struct hv_average_step {
    * `keep` the outcome has the averages. */
   int listens;
   int keep;                     /* 1: after HV_OK the outcome has the encoded averages */
+  int narrow;                   /* 1: it sends under narrow codecs, where there are any */
   struct hv_average_work *work; /* average's own; NULL while not under way */
 };
 
@@ -151,7 +153,7 @@ void hv_average_trigger(hv_average *self, hv_average_step *step);
 /* Ends a step that has no group yet, because nobody is left who could come: HV_CANCELLED. 0: it has a group, or is not under way.
  */
 int hv_average_give_up(hv_average *self, hv_average_step *step);
-/* Bytes of hv_average_outcome.kept. */
+/* Most bytes of hv_average_outcome.kept: if no average is narrow. */
 uint64_t hv_average_kept_size(const hv_average *self);
 /* Writes averages that another peer kept into the tensors, as their round did there. chunks: one span for each chunk of the run, a
  * stranger's bytes. All are checked before the first is written. HV_MALFORMED: their number, or a chunk's codec, values or
@@ -161,6 +163,8 @@ uint64_t hv_average_kept_size(const hv_average *self);
 hv_status hv_average_repeat(const hv_average *self, const hv_span *chunks, size_t n, hv_error *err);
 /* Changes a step's weight. HV_STATE: its all-reduce has begun. */
 hv_status hv_average_set_weight(hv_average *self, hv_average_step *step, float weight);
+/* Lets a step send under narrow codecs. Does nothing once its all-reduce has begun. */
+void hv_average_send_narrow(hv_average *self, hv_average_step *step);
 /* Cancels a step: done is called soon, with HV_CANCELLED or the result that it already had. */
 void hv_average_cancel(hv_average *self, hv_average_step *step);
 /* The program has let go of its tensors: a round that waits for the gate begins. */

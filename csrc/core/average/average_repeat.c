@@ -8,22 +8,16 @@ uint64_t hv_average_kept_size(const hv_average *self) {
   return size;
 }
 
-static int are_rows_alike(hv_rows a, hv_rows b) {
-  return a.width == b.width && a.first == b.first;
-}
-
 /* A round takes only what its own members encode: this is as strict. */
 static hv_status check_chunk(const hv_average *self, uint32_t index, const hv_span *bytes, hv_error *err) {
   hv_run_chunk chunk = hv_run_chunk_of(&self->run, index);
   hv_codec_info info;
-  int finite = 0;
-  hv_status status =
-      bytes->size == chunk.bytes ? hv_codec_check(self->kern, bytes, 1, &info, &finite) : hv_codec_peek(bytes, 1, &info);
+  int finite = 0, narrow, is_chunk = hv_run_width(&self->run, index, bytes, 1, &narrow) == HV_OK;
+  hv_status status = is_chunk ? hv_codec_check(self->kern, bytes, 1, &info, &finite) : hv_codec_peek(bytes, 1, &info);
   if (status != HV_OK)
     return hv_fail(err, HV_MALFORMED, "cannot repeat a step: chunk %u of its average is damaged (%s); load a state", index,
                    hv_status_text(status));
-  if (info.codec != chunk.codec || info.count != chunk.size || info.dtype != HV_DTYPE_FLOAT32 || bytes->size != chunk.bytes ||
-      !are_rows_alike(info.rows, chunk.rows))
+  if (!is_chunk)
     return hv_fail(err, HV_MALFORMED,
                    "cannot repeat a step: chunk %u of its average has %llu values under %s, and here it has %u under %s; the peers "
                    "differ in their compression, or in their tensors",

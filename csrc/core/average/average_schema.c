@@ -25,8 +25,11 @@ static hv_status say_tensor(hv_buf *text, size_t index, const hv_average_tensor 
   hv_status status = schema_write(text, "tensor %zu: %s (", index, schema_name(tensor->part.dtype));
   for (size_t i = 0; i < tensor->n_dims && status == HV_OK; i++)
     status = schema_write(text, i ? ", %" PRId64 : "%" PRId64, tensor->shape[i]);
-  const char *apart = tensor->part.apart ? ", apart" : "";
-  return status == HV_OK ? schema_write(text, "), codec %s%s\n", hv_codec_name((int)tensor->part.codec), apart) : status;
+  const hv_run_part *part = &tensor->part;
+  const char *apart = part->apart ? ", apart" : "", * or = part->narrow ? " or " : "", *narrow = hv_codec_name((int)part->narrow);
+  if (status != HV_OK)
+    return status;
+  return schema_write(text, "), codec %s%s%s%s\n", hv_codec_name((int)part->codec), or, part->narrow ? narrow : "", apart);
 }
 
 hv_status hv_average_schema(hv_env *env, const hv_average_config *config, uint32_t chunk_values, hv_buf *text, hv_hash *hash) {

@@ -300,6 +300,8 @@ static void triggers(hv_epoch_driver *d, const hv_epoch_order *order) {
     return;
   if (d->machine.traits.has_replica && order->which == HV_EPOCH_GRADIENTS)
     hv_average_set_weight(r->average, &r->step, (float)order->samples);
+  if (order->ask)
+    hv_average_send_narrow(r->average, &r->step);
   r->begun_us = now_of(d);
   hv_average_trigger(r->average, &r->step);
 }

@@ -194,7 +194,7 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_WAKE,     /* the report has changed; `ask`: and look for peers */
   HV_EPOCH_REACHED,  /* of `which`: this peer seeks no round before `epoch` */
   HV_EPOCH_SEEK,     /* of `which`: a group for `epoch`; `ask`: this peer listens to its round, which begins without a trigger */
-  HV_EPOCH_TRIGGER,  /* of `which`: its round begins, with `samples` */
+  HV_EPOCH_TRIGGER,  /* of `which`: its round begins, with `samples`; `ask`: under narrow codecs */
   HV_EPOCH_CANCEL,   /* of `which` */
   HV_EPOCH_GIVE_UP,  /* of `which`: its search, if it has no group yet, which ends with NOBODY */
   HV_EPOCH_ASIDE,    /* nobody waits for this peer */
@@ -341,6 +341,8 @@ typedef struct hv_epoch_line {
   uint64_t begun_us;           /* when the round under way was begun; HV_EPOCH_NONE: none is */
   uint64_t need_us;            /* 0: not known */
   uint64_t took_us, before_us; /* of the latest average, and of the one before it */
+  int ran_out;                 /* a round did since the latest average */
+  int narrow;                  /* this peer sends under narrow codecs (core/round/run.h), where there are any */
 } hv_epoch_line;
 
 /* States for joiners (rule 15). */

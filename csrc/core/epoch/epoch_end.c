@@ -66,8 +66,10 @@ void epoch_begins_round(hv_epoch *self, hv_epoch_lane lane, hv_epoch_which which
   order->which = which;
   order->lane = lane;
   order->samples = self->end.samples;
-  if (which == HV_EPOCH_GRADIENTS)
+  if (which == HV_EPOCH_GRADIENTS) {
+    order->ask = self->line.narrow;
     epoch_line_begins(self, self->at_us);
+  }
   self->end.rounding[lane] = 1 + (int)which;
 }
 
@@ -91,6 +93,7 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   if (r->alone)
     epoch_cancel(self);
   epoch_end_takes_sums(self);
+  epoch_line_chooses(self, e->figures);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, r->samples);
 }
 

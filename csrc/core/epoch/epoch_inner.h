@@ -103,10 +103,13 @@ void epoch_steps_aside(hv_epoch *self, const epoch_event *e, uint64_t samples); 
 void epoch_aside_goes_on(hv_epoch *self, const epoch_event *e); /* the training thread is here, between two batches */
 void epoch_has_come(hv_epoch *self, const epoch_event *e);      /* a state, or an average: a thread that trains takes it later */
 
-/* epoch_line.c: what a round of differences needs */
+/* epoch_line.c: the time and bits of a round of differences */
 void epoch_line_begins(hv_epoch *self, uint64_t now_us);
 void epoch_line_took(hv_epoch *self, const epoch_event *e); /* a round is over */
 void epoch_line_loaded(hv_epoch *self);
+/* An epoch ends: chooses narrow codecs for its difference, or wide ones. An epoch lasts as long as its samples take, without a wait
+ * for its round. */
+void epoch_line_chooses(hv_epoch *self, const hv_progress_figures *f);
 /* The time of a round, without the wait for those who began it later: that is in one of two. */
 uint64_t epoch_line_round_us(const hv_epoch *self);
 

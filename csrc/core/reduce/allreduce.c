@@ -359,7 +359,7 @@ static void allreduce_too_late(hv_timer *timer, const hv_event *event) {
 static uint64_t span_bytes(const hv_round *round, const hv_round_member *m) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < m->count; i++)
-    bytes += hv_run_chunk_of(round->in, m->first + i).bytes;
+    bytes += (round->narrow ? hv_run_narrow_chunk_of : hv_run_chunk_of)(round->in, m->first + i).bytes;
   return bytes;
 }
 
@@ -504,6 +504,14 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self) {
 
 hv_payload *hv_allreduce_kept(hv_allreduce *self) {
   return hv_kept_take(self->kept);
+}
+
+int hv_allreduce_narrow(const hv_allreduce *self) {
+  const turn *t = self->present;
+  int narrow = t && t->reducer && hv_reducer_narrow(t->reducer);
+  for (size_t i = 0; t && i < self->round.n_members; i++)
+    narrow |= t->shares[i] && hv_share_narrow(t->shares[i]);
+  return narrow;
 }
 
 uint64_t hv_allreduce_link(const hv_allreduce *self) {

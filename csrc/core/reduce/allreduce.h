@@ -112,6 +112,8 @@ uint64_t hv_allreduce_stamp(const hv_allreduce *self);
  * same bytes. NULL: round.keep is 0, an average came from another member than its owner, this member is auxiliary and did not
  * average all chunks, or no memory. Call it once, after HV_OK. */
 hv_payload *hv_allreduce_kept(hv_allreduce *self);
+/* True if an average of the last view came here, or was made here, under a narrow codec (core/round/run.h). */
+int hv_allreduce_narrow(const hv_allreduce *self);
 /* Bytes per second of this member's link, as the owners and this member measured it (core/round/gauge.h). 0: not known, because the
  * round was too small or had more than one view. */
 uint64_t hv_allreduce_link(const hv_allreduce *self);

@@ -28,6 +28,11 @@ static size_t reducer_bytes_of(const hv_reducer *r, uint32_t item) {
   return source_of(r, item) == HV_VIEW_REDUCE ? chunk.bytes : (size_t)hv_codec_bound(HV_CODEC_NONE, HV_DTYPE_FLOAT32, chunk.size);
 }
 
+/* Of what comes for this item: a forwarded average, or values under one of its two codecs. */
+static int is_size(const hv_reducer *r, uint32_t item, size_t size) {
+  return size == reducer_bytes_of(r, item) || (source_of(r, item) == HV_VIEW_REDUCE && size == chunk_of(r, item).narrow_bytes);
+}
+
 static int gives(const hv_reducer *r, size_t member, uint32_t item) {
   return hv_view_gives(r->view, r->round, member, r->first + item);
 }
@@ -131,21 +136,26 @@ static void run_accumulate(hv_job *job) {
   s->begun = 1;
   if (s->status != HV_OK)
     return;
-  if (c->from)
-    s->status = hv_run_sum_add(round->kern, &s->sum, chunk_of(r, s->item).size, c->payload->parts, c->payload->n_parts,
-                               c->from->weight, r->norm_most);
-  else
+  if (!c->from) {
     s->status = hv_run_sum_add_own(round->in, round->kern, index_of(r, s->item), &s->sum, hv_round_weight(round, round->weight),
                                    r->norm_most);
+    return;
+  }
+  int narrow;
+  s->status = hv_run_width(round->in, index_of(r, s->item), c->payload->parts, c->payload->n_parts, &narrow);
+  if (s->status == HV_OK)
+    s->status = hv_run_sum_add(round->kern, &s->sum, chunk_of(r, s->item).size, c->payload->parts, c->payload->n_parts,
+                               c->from->weight, r->norm_most);
+  s->sum.narrow |= s->status == HV_OK && narrow;
 }
 
 static void run_average(hv_job *job) {
   slot *s = job->owner;
   hv_reducer *r = s->reducer;
   const hv_round *round = r->round;
-  size_t size;
+  s->sum.narrow |= round->narrow;
   s->status = hv_run_sum_encode(round->in, round->kern, index_of(r, s->item), &s->sum, (float)(1 / s->weight), s->codes,
-                                s->codes_size, &size);
+                                s->codes_size, &s->codes_size);
   hv_run_sum_end(&s->sum);
   hv_span codes = hv_span_of(s->codes, s->codes_size);
   if (s->status == HV_OK && round->out)
@@ -229,8 +239,10 @@ static void publish(slot *s) {
     return;
   }
   s->codes = NULL;
-  if (source_of(r, s->item) == HV_VIEW_REDUCE)
+  if (source_of(r, s->item) == HV_VIEW_REDUCE) {
+    r->narrow |= s->codes_size < reducer_bytes_of(r, s->item);
     hv_kept_put(r->kept, index_of(r, s->item), s->average);
+  }
   reducer_settle(s);
 }
 
@@ -549,7 +561,7 @@ static hv_status take_contribution(contributor *g, const hv_event *event) {
   if (event->msg->kind != HV_MSG_CHUNK || item >= r->count || header->index != index_of(r, item))
     return HV_MALFORMED;
   int forwarded = source_of(r, item) != HV_VIEW_REDUCE;
-  if (event->payload ? event->payload->size != reducer_bytes_of(r, item) : forwarded)
+  if (event->payload ? !is_size(r, item, event->payload->size) : forwarded)
     return HV_MALFORMED;
   if (header->from.size != (forwarded ? sizeof(hv_members) : 0))
     return HV_MALFORMED;
@@ -785,16 +797,4 @@ int hv_reducer_done(const hv_reducer *r) {
 
 int hv_reducer_over(const hv_reducer *r) {
   return hv_reducer_done(r) && r->streams == 0 && (r->status != HV_OK || r->low == r->count);
-}
-
-hv_status hv_reducer_status(const hv_reducer *r) {
-  return r->status;
-}
-
-size_t hv_reducer_lost(const hv_reducer *r) {
-  return r->lost;
-}
-
-int hv_reducer_lied(const hv_reducer *r) {
-  return r->lied;
 }

@@ -48,6 +48,8 @@ hv_status hv_reducer_status(const hv_reducer *reducer);
 size_t hv_reducer_lost(const hv_reducer *reducer);
 /* True if hv_reducer_lost counts as lost because its copy was false. */
 int hv_reducer_lied(const hv_reducer *reducer);
+/* True if an average that it made travels narrow. */
+int hv_reducer_narrow(const hv_reducer *reducer);
 /* True if this member's contribution is or was waited for without success, and no message has come from it on any stream for more
  * than a third of the patience (core/round/pace.h). */
 int hv_reducer_quiet(const hv_reducer *reducer, size_t member);

@@ -129,6 +129,7 @@ struct hv_reducer {
   size_t jobs, streams;      /* jobs under way, open streams */
   size_t lost;               /* hv_reducer_lost */
   int lied;                  /* hv_reducer_lied */
+  int narrow;                /* hv_reducer_narrow */
   hv_status status;
   uint64_t looked_us;
   hv_timer stall;

@@ -1,4 +1,4 @@
-/* A reducer's memory: made whole, and given back (contract in reducer.h). */
+/* A reducer's memory, made whole and given back, and its results (contract in reducer.h). */
 #include "core/reduce/reducer_inner.h"
 
 static int is_expected(const hv_round *round, const hv_view *view, size_t member) {
@@ -63,4 +63,20 @@ void hv_reducer_free(hv_reducer *r) {
   }
   hv_mem_free(r->contributors);
   hv_mem_free(r);
+}
+
+hv_status hv_reducer_status(const hv_reducer *r) {
+  return r->status;
+}
+
+size_t hv_reducer_lost(const hv_reducer *r) {
+  return r->lost;
+}
+
+int hv_reducer_lied(const hv_reducer *r) {
+  return r->lied;
+}
+
+int hv_reducer_narrow(const hv_reducer *r) {
+  return r->narrow;
 }

@@ -13,6 +13,7 @@ typedef struct lane {
   uint32_t chunk;
   hv_members from;
   uint32_t made;
+  int forwarded, narrow;
   uint8_t *copy; /* of its bytes, for `kept`; NULL: none is kept */
   hv_status status;
   hv_job job;
@@ -53,6 +54,7 @@ struct hv_share {
   size_t jobs;
   hv_status status;
   int lied;                    /* the status is that because what it said was false, */
+  int narrow;                  /* an average came under its narrow codec */
   int stopped;                 /* or because it broke off after it had said that it is there */
   int encoding, all_sent;      /* a job is; nothing more is sent */
   int nothing;                 /* of the chunk that is sent next it gives no values */
@@ -82,6 +84,11 @@ static size_t share_bytes_of(const hv_share *s, uint32_t item) {
   hv_run_chunk chunk = chunk_of(s, item);
   return s->view->sources[item] == HV_VIEW_REDUCE ? chunk.bytes
                                                   : (size_t)hv_codec_bound(HV_CODEC_NONE, HV_DTYPE_FLOAT32, chunk.size);
+}
+
+/* Of an average: forwarded, or under one of the chunk's two codecs. */
+static int is_size(const hv_share *s, uint32_t item, size_t size) {
+  return size == share_bytes_of(s, item) || (s->view->sources[item] == HV_VIEW_REDUCE && size == chunk_of(s, item).narrow_bytes);
 }
 
 static void drop_waiting(hv_share *s) {
@@ -149,10 +156,9 @@ static void run_encode(hv_job *job) {
   hv_share *s = job->owner;
   uint32_t chunk = s->view->chunks[s->sending];
   int forwarded = s->view->sources[s->sending] != HV_VIEW_REDUCE;
-  hv_codec codec = forwarded ? HV_CODEC_NONE : hv_run_chunk_of(s->round->in, chunk).codec;
-  size_t size;
-  s->encode_status =
-      hv_run_encode(forwarded ? s->round->out : s->round->in, s->round->kern, chunk, codec, s->codes, s->codes_size, &size);
+  hv_run_chunk as = s->round->narrow ? hv_run_narrow_chunk_of(s->round->in, chunk) : hv_run_chunk_of(s->round->in, chunk);
+  s->encode_status = hv_run_encode(forwarded ? s->round->out : s->round->in, s->round->kern, chunk,
+                                   forwarded ? HV_CODEC_NONE : as.codec, s->codes, s->codes_size, &s->codes_size);
 }
 
 /* The encoded average is ready to go, if there is still somebody to whom. */
@@ -234,7 +240,9 @@ static void send_on(hv_share *s) {
 static void run_decode(hv_job *job) {
   lane *l = job->owner;
   const hv_round *round = l->share->round;
-  l->status = hv_round_take(round, l->chunk, l->payload->parts, l->payload->n_parts);
+  l->status = l->forwarded ? HV_OK : hv_run_width(round->in, l->chunk, l->payload->parts, l->payload->n_parts, &l->narrow);
+  if (l->status == HV_OK)
+    l->status = hv_round_take(round, l->chunk, l->payload->parts, l->payload->n_parts);
   if (l->status == HV_OK && l->copy)
     hv_payload_read(l->payload, 0, l->copy, l->payload->size);
 }
@@ -268,6 +276,7 @@ static void decode_done(hv_job *job, const hv_event *event) {
     return;
   }
   hv_hold_put(s->hold, l->chunk, &l->from, l->made);
+  s->narrow |= l->narrow;
   s->lacking--;
   decode_some(s);
   s->changed(s->arg);
@@ -284,7 +293,8 @@ static void decode_some(hv_share *s) {
     if (!(s->first_waiting = w->next))
       s->last_waiting = &s->first_waiting;
     *l = (lane){.share = s, .payload = w->payload, .chunk = s->view->chunks[w->item], .from = w->from, .made = w->made};
-    if (s->view->sources[w->item] == HV_VIEW_REDUCE && hv_kept_is_open(s->kept))
+    l->forwarded = s->view->sources[w->item] != HV_VIEW_REDUCE;
+    if (!l->forwarded && hv_kept_is_open(s->kept))
       l->copy = hv_mem_aligned(s->env->mem, w->payload->size);
     hv_mem_free(w);
     s->jobs++;
@@ -324,7 +334,7 @@ static hv_status take_average(hv_share *s, uint32_t item, const hv_event *event)
     return HV_MALFORMED;
   if (!event->payload)
     return take_none(s, item);
-  if (event->payload->size != share_bytes_of(s, item) || header->from.size != sizeof(hv_members))
+  if (!is_size(s, item, event->payload->size) || header->from.size != sizeof(hv_members))
     return HV_MALFORMED;
   waiting *w = hv_mem_zalloc(s->env->mem, sizeof *w);
   if (!w)
@@ -513,6 +523,10 @@ hv_status hv_share_status(const hv_share *s) {
 
 int hv_share_lied(const hv_share *s) {
   return s->lied;
+}
+
+int hv_share_narrow(const hv_share *s) {
+  return s->narrow;
 }
 
 int hv_share_stopped(const hv_share *s) {

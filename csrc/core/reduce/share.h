@@ -43,6 +43,8 @@ hv_status hv_share_status(const hv_share *share);
 /* True if it failed because the owner's messages were false: broken chunks, or a first report that a chunk has no contributions,
  * although this member sent its own. */
 int hv_share_lied(const hv_share *share);
+/* True if an average of this span came under its narrow codec. */
+int hv_share_narrow(const hv_share *share);
 /* True if it failed because the owner broke off the stream or refused it. The owner lives, and may have stopped for a new view that
  * this member does not know yet. */
 int hv_share_stopped(const hv_share *share);

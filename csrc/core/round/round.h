@@ -41,12 +41,13 @@ typedef struct hv_round {
   float norm;           /* largest norm of a chunk of `in`, sent to the owners; 0: not measured */
   int listens;          /* 1: it gives no values and receives the averages; its weight is 0 */
   int keep;             /* 1: the encoded averages are kept (hv_allreduce_kept) */
-  uint32_t stall_ms;    /* longest time that one member may hold the others up; 1 or more */
-  uint32_t timeout_ms;  /* longest time of the round; 0: HV_ROUND_STALLS times stall_ms */
-  uint64_t formed_us;   /* time at which the group formed, as far as this member knows; 0: now */
-  uint64_t speed;       /* bytes per second at which to send on all connections together (core/util/flow); 0: no limit */
-  uint64_t compared;    /* values of `in`, from the first on, of which `changed` says whether averages change them; 0: none */
-  atomic_int *changed;  /* set to 1 then (hv_run_compare), before the average is written */
+  int narrow;        /* 1: this member sends its values, and the averages that it makes, under narrow codecs, where there are any */
+  uint32_t stall_ms; /* longest time that one member may hold the others up; 1 or more */
+  uint32_t timeout_ms; /* longest time of the round; 0: HV_ROUND_STALLS times stall_ms */
+  uint64_t formed_us;  /* time at which the group formed, as far as this member knows; 0: now */
+  uint64_t speed;      /* bytes per second at which to send on all connections together (core/util/flow); 0: no limit */
+  uint64_t compared;   /* values of `in`, from the first on, of which `changed` says whether averages change them; 0: none */
+  atomic_int *changed; /* set to 1 then (hv_run_compare), before the average is written */
   const hv_kern *kern;
   void (*released)(void *arg); /* called when nothing reads the runs any more, not even their layout; may be NULL */
   /* A member stated a weight above weight_max; called before `released`. May be NULL. */

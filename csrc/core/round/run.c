@@ -14,7 +14,7 @@ typedef struct hv_run_place {
 typedef struct hv_run_section {
   uint64_t at, n_values;
   uint32_t first; /* its first chunk */
-  hv_codec codec;
+  hv_codec codec, narrow;
   uint64_t row; /* of SCALED_ROWS; 0 otherwise */
 } section;
 
@@ -36,9 +36,9 @@ uint64_t hv_run_row(const int64_t *shape, size_t n_dims) {
   return row;
 }
 
-/* The codec and the row width in which a part's values travel. */
+/* The codecs and the row width in which a part's values travel. */
 static section travels(const hv_run_part *part) {
-  section s = {.codec = part->codec};
+  section s = {.codec = part->codec, .narrow = part->narrow};
   if (s.codec == HV_CODEC_SCALED_ROWS && part->n_values < HV_RUN_ROW_LEAST)
     s.codec = HV_CODEC_NONE;
   if (s.codec == HV_CODEC_SCALED_ROWS)
@@ -48,10 +48,15 @@ static section travels(const hv_run_part *part) {
 
 static hv_status check_part(const hv_run_part *part, size_t index, uint32_t chunk_values, hv_error *err) {
   uint64_t bytes = hv_codec_bound((int)part->codec, HV_DTYPE_FLOAT32, chunk_values);
-  if (!hv_dtype_size((int)part->dtype) || !bytes)
+  uint64_t narrow_bytes = hv_codec_bound((int)part->narrow, HV_DTYPE_FLOAT32, chunk_values);
+  if (!hv_dtype_size((int)part->dtype) || !bytes || !narrow_bytes)
     return hv_fail(
         err, HV_INVALID,
         "tensor %zu has an unknown dtype or codec: use float32, float16, bfloat16 or float64, and a codec of this version", index);
+  if (part->narrow != HV_CODEC_NONE &&
+      (narrow_bytes >= bytes || part->codec == HV_CODEC_SCALED_ROWS || part->narrow == HV_CODEC_SCALED_ROWS))
+    return hv_fail(err, HV_INVALID, "tensor %zu may travel under %s or %s: give a second codec with fewer bits, without rows",
+                   index, hv_codec_name((int)part->codec), hv_codec_name((int)part->narrow));
   uint64_t row = travels(part).row;
   if (row && (row < HV_RUN_ROW_LEAST || row > HV_CODEC_COUNT_MAX || part->n_values % row))
     return hv_fail(err, HV_INVALID, "tensor %zu has rows of %" PRIu64 " values: give %d or more, a divisor of its size", index, row,
@@ -69,7 +74,7 @@ static hv_status add_part(hv_run *run, const hv_run_part *part, size_t index, hv
     return hv_fail(err, HV_INVALID, "tensor %zu is inconsistent with the others: either all tensors have values, or none", index);
   run->has_values = part->data != NULL;
   section *last = run->n_sections ? &run->sections[run->n_sections - 1] : NULL, next = travels(part);
-  if (!last || last->codec != next.codec || last->row != next.row || part->apart) {
+  if (!last || last->codec != next.codec || last->narrow != next.narrow || last->row != next.row || part->apart) {
     last = &run->sections[run->n_sections++];
     *last = next;
     last->at = run->n_values;
@@ -135,7 +140,7 @@ int hv_run_alike(const hv_run *a, const hv_run *b) {
     return 0;
   for (size_t i = 0; i < a->n_sections; i++)
     if (a->sections[i].at != b->sections[i].at || a->sections[i].codec != b->sections[i].codec ||
-        a->sections[i].row != b->sections[i].row)
+        a->sections[i].narrow != b->sections[i].narrow || a->sections[i].row != b->sections[i].row)
       return 0;
   return 1;
 }
@@ -155,8 +160,39 @@ hv_run_chunk hv_run_chunk_of(const hv_run *run, uint32_t index) {
   chunk.size = left < run->chunk_values ? (uint32_t)left : run->chunk_values;
   if (s->row)
     chunk.rows = (hv_rows){s->row, s->row - within % s->row};
-  chunk.bytes = (size_t)hv_codec_bound_rows((int)s->codec, HV_DTYPE_FLOAT32, chunk.size, chunk.rows);
+  chunk.bytes = chunk.narrow_bytes = (size_t)hv_codec_bound_rows((int)s->codec, HV_DTYPE_FLOAT32, chunk.size, chunk.rows);
+  size_t narrow_bytes = (size_t)hv_codec_bound((int)s->narrow, HV_DTYPE_FLOAT32, chunk.size);
+  if (s->narrow != HV_CODEC_NONE && narrow_bytes < chunk.bytes) {
+    chunk.narrow = s->narrow;
+    chunk.narrow_bytes = narrow_bytes;
+  }
   return chunk;
+}
+
+hv_run_chunk hv_run_narrow_chunk_of(const hv_run *run, uint32_t index) {
+  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  if (chunk.narrow != HV_CODEC_NONE) {
+    chunk.codec = chunk.narrow;
+    chunk.bytes = chunk.narrow_bytes;
+  }
+  return chunk;
+}
+
+static int is_chunk(const hv_run_chunk *chunk, const hv_codec_info *info, uint64_t size) {
+  return info->codec == chunk->codec && size == chunk->bytes && info->dtype == HV_DTYPE_FLOAT32 && info->count == chunk->size &&
+         info->rows.width == chunk->rows.width && info->rows.first == chunk->rows.first;
+}
+
+hv_status hv_run_width(const hv_run *run, uint32_t index, const hv_span *spans, size_t n_spans, int *narrow) {
+  hv_run_chunk wide = hv_run_chunk_of(run, index), thin = hv_run_narrow_chunk_of(run, index);
+  hv_codec_info info;
+  uint64_t size = 0;
+  for (size_t i = 0; i < n_spans; i++)
+    size += spans[i].size;
+  if (hv_codec_peek(spans, n_spans, &info) != HV_OK)
+    return HV_MALFORMED;
+  *narrow = !is_chunk(&wide, &info, size);
+  return *narrow && !is_chunk(&thin, &info, size) ? HV_MALFORMED : HV_OK;
 }
 
 uint32_t hv_run_chunk_most(const hv_run *run) {
@@ -509,6 +545,7 @@ hv_status hv_run_sum_begin(const hv_run *run, uint32_t index, hv_run_sum *sum) {
   sum->unlike = 0;
   sum->n_kept = 0;
   sum->own = 0;
+  sum->narrow = 0;
   sum->device = run->has_values ? where.device : NULL;
   sum->there = NULL;
   hv_status status = sum->device ? sum->device->sum_take(sum->device->self, chunk.size, &sum->there) : HV_OK;
@@ -613,7 +650,7 @@ static hv_status encode_own(const hv_run *run, const hv_kern *kern, uint32_t ind
 
 hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float factor, uint8_t *out,
                             size_t room, size_t *written) {
-  hv_run_chunk chunk = hv_run_chunk_of(run, index);
+  hv_run_chunk chunk = sum->narrow ? hv_run_narrow_chunk_of(run, index) : hv_run_chunk_of(run, index);
   uint64_t size = 0;
   int own;
   *written = 0;

@@ -4,10 +4,9 @@
  * Owner: its maker. A run owns its tables and borrows the tensors.
  * Thread: any. A run does not change between init and fini; calls on different chunks may run at the same time.
  * Limits: HV_RUN_*. Encoding or decoding may take chunk_values * 4 bytes of the run's account during the call.
- * A part is one tensor. Consecutive parts of one codec (and, under SCALED_ROWS, of one row width) are a section, which also ends
- * before a part that is apart. Chunks are cut within sections, chunk_values values each. So a chunk has one codec and may lie in
- * many parts, and a row in two chunks.
- * Rules: docs/design/round.md, "A run and its chunks".
+ * A part is one tensor. Consecutive parts of one codec, or one pair of them (and, under SCALED_ROWS, of one row width), are a
+ * section, which also ends before a part that is apart. Chunks are cut within sections, chunk_values values each. So a chunk has
+ * one codec and may lie in many parts, and a row in two chunks. Rules: docs/design/round.md, "A run and its chunks".
  */
 #ifndef HV_CORE_RUN_H
 #define HV_CORE_RUN_H
@@ -30,6 +29,7 @@ typedef struct hv_run_part {
   const hv_device *device; /* device that holds data; NULL: the host's memory. Borrowed as data is */
   uint64_t row;            /* SCALED_ROWS: values of a row, as hv_run_row has them; 0: all values are one row */
   int apart;               /* 1: begins a section: no chunk holds values of this part and of the part before */
+  hv_codec narrow;         /* codec with fewer bits under which a member may send them instead; NONE: there is none */
 } hv_run_part;
 
 /* SCALED_ROWS: least values of a row in a round. A part with fewer values travels under NONE. */
@@ -52,8 +52,10 @@ typedef struct hv_run_chunk {
   uint64_t at;   /* index of its first value in the run */
   uint32_t size; /* values */
   hv_codec codec;
-  hv_rows rows; /* of SCALED_ROWS */
-  size_t bytes; /* when encoded */
+  hv_rows rows;        /* of SCALED_ROWS */
+  size_t bytes;        /* when encoded */
+  hv_codec narrow;     /* NONE: it has none, or so few values that they would be no fewer bytes */
+  size_t narrow_bytes; /* when encoded under narrow; without one: bytes */
 } hv_run_chunk;
 
 /* The parts are copied, their data is borrowed until fini. A run without values has no chunks. HV_INVALID (err has the reason) or
@@ -70,6 +72,11 @@ int hv_run_alike(const hv_run *a, const hv_run *b);
 
 /* The chunk of this index, which is below n_chunks. */
 hv_run_chunk hv_run_chunk_of(const hv_run *run, uint32_t index);
+/* The same as it travels narrow: its codec and bytes are those of narrow, if it has one. */
+hv_run_chunk hv_run_narrow_chunk_of(const hv_run *run, uint32_t index);
+/* *narrow: 1: these bytes are this chunk under its narrow codec; 0: under the other one. HV_MALFORMED: neither, by their size,
+ * codec, dtype, number of values or rows. Their values and checksum are not looked at. */
+hv_status hv_run_width(const hv_run *run, uint32_t index, const hv_span *spans, size_t n_spans, int *narrow);
 /* Values of the largest chunk; 0 if there is none. */
 uint32_t hv_run_chunk_most(const hv_run *run);
 
@@ -113,6 +120,7 @@ typedef struct hv_run_sum {
   size_t seen;         /* bytes of `first`; 0: no chunk has arrived yet */
   int unlike;          /* 1: two chunks differed */
   int own;             /* 1: own values that weigh something are in it */
+  int narrow;          /* 1: the average travels narrow, because something in it did; the caller sets it after begin */
   uint8_t *kept;       /* memory for the first chunk, the caller's; NULL: none is kept */
   size_t room, n_kept; /* bytes of it; bytes of the chunk in it */
   uint8_t first[HV_RUN_SUM_SEEN];
@@ -129,7 +137,7 @@ void hv_run_sum_end(hv_run_sum *sum);
 hv_status hv_run_sum_add(const hv_kern *kern, hv_run_sum *sum, uint32_t size, const hv_span *spans, size_t n_spans, float weight,
                          float norm_max);
 hv_status hv_run_sum_add_own(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float weight, float norm_max);
-/* Multiplies the sum by factor and encodes it into out. *written: bytes written. */
+/* Multiplies the sum by factor and encodes it into out, narrow if it is to be. *written: bytes written. */
 hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float factor, uint8_t *out,
                             size_t room, size_t *written);
 

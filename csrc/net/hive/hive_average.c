@@ -175,7 +175,7 @@ static hv_status tensors_of(hv_hive *hive, const hv_hive_averager_config *config
     for (size_t d = 0; d < from->n_dims; d++)
       values *= (uint64_t)from->shape[d];
     tensors[i] = (hv_average_tensor){{from->data, (hv_dtype)from->dtype, values, (hv_codec)from->codec, from->device,
-                                      hv_run_row(from->shape, from->n_dims), from->apart},
+                                      hv_run_row(from->shape, from->n_dims), from->apart, (hv_codec)from->narrow},
                                      from->shape,
                                      from->n_dims};
   }
@@ -302,7 +302,8 @@ static void give_outcome(hv_hive_op *o, const hv_average_outcome *outcome) {
                               .matching_s = (double)outcome->matching_us / 1e6,
                               .waiting_s = (double)outcome->waiting_us / 1e6,
                               .reducing_s = (double)outcome->reducing_us / 1e6,
-                              .tries = outcome->tries};
+                              .tries = outcome->tries,
+                              .narrow = outcome->narrow};
   for (size_t i = 0; i < n; i++) {
     const hv_average_member *from = &outcome->members[i];
     members[i] =
@@ -420,6 +421,14 @@ static void start_weight(hv_hive_op *o, hv_node *node) {
   hv_hive_end_op(o, HV_OK, "");
 }
 
+static void start_send_narrow(hv_hive_op *o, hv_node *node) {
+  hv_average_step *step = meant(o);
+  (void)node;
+  if (step)
+    hv_average_send_narrow(o->u.average.averager->average, step);
+  hv_hive_end_op(o, HV_OK, "");
+}
+
 static void start_reached(hv_hive_op *o, hv_node *node) {
   (void)node;
   hv_average_reached(o->u.average.averager->average, o->u.average.reached);
@@ -461,6 +470,10 @@ hv_status hv_hive_averager_trigger(hv_hive_averager *a, hv_future *step) {
 
 hv_status hv_hive_averager_give_up(hv_hive_averager *a, hv_future *step) {
   return say(a, step, 0, 0, start_give_up);
+}
+
+hv_status hv_hive_averager_send_narrow(hv_hive_averager *a, hv_future *step) {
+  return say(a, step, 0, 0, start_send_narrow);
 }
 
 uint32_t hv_hive_averager_in_part(hv_hive_averager *a) {

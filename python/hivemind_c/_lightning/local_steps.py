@@ -6,7 +6,6 @@ import contextlib
 from typing import Any, Dict
 
 from hivemind_c._lightning.checkpoint_files import CheckpointWriter
-from hivemind_c.compression import Linear8BitQuantization
 from hivemind_c.optim.local_steps import LocalSteps, chosen
 
 
@@ -20,8 +19,7 @@ def with_outer_step(local_steps: LocalSteps, given: Dict[str, Any]) -> Dict[str,
     outer, _ = chosen(local_steps, given.get("outer_optimizer"), bool(given.get("use_local_updates")))
     if outer is None:
         return given
-    codec = {"grad_compression": Linear8BitQuantization()}
-    return {**codec, **given, "use_local_updates": True, "outer_optimizer": outer}
+    return {**given, "use_local_updates": True, "outer_optimizer": outer}
 
 
 class AnchorWatcher(CheckpointWriter):

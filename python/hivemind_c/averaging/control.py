@@ -122,6 +122,10 @@ class StepControl:
         self._averager.core.set_weight(self._future, weight_of(weight, self._averager.auxiliary))
         self._weight = weight
 
+    def send_narrow(self) -> None:
+        """Sends under narrow codecs, where tensors have them. Has no effect once the round has begun."""
+        self._averager.core.send_narrow(self._future)
+
     def give_up(self) -> None:
         """Asks for its end, if it has no group yet."""
         self.is_given_up = True
@@ -215,9 +219,9 @@ class StepControl:
         """Waits for the end of the step, and returns its figures as a tuple.
 
         It holds the members, the parts, the parts averaged, bytes, seconds of matchmaking, of waiting and of the round,
-        the number of tries, the values whose averages lack this peer's as ranges (first, how many), the part of the
-        values that this peer reduces, and the stamp. A member is (peer_id, is this
-        one, client mode, auxiliary, packed value, fraction of its values that was averaged).
+        the number of tries, the values whose averages lack this peer's as ranges (first, how many), whether averages
+        came under narrow codecs, the part of the values that this peer reduces, and the stamp. A member is (peer_id,
+        is this one, client mode, auxiliary, packed value, fraction of its values that was averaged).
 
         Args:
             timeout: Longest time in seconds to wait before HivemindTimeoutError. None: no limit.

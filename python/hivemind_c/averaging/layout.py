@@ -36,7 +36,8 @@ _WHOLE = {
 }
 #: settings that older hubs do not know, with the largest value of each; 0 is not written
 _LATER = {"norm_ratio": MOST_NORM_RATIO}
-Tensor = Tuple[int, int, bool, Tuple[int, ...]]  #: number of the dtype, of the codec, whether it is apart, shape
+#: number of the dtype, of the codec, of the narrow codec or 0, whether it is apart, shape
+Tensor = Tuple[int, int, int, bool, Tuple[int, ...]]
 
 
 class AveragerLayout(NamedTuple):
@@ -53,9 +54,9 @@ class AveragerLayout(NamedTuple):
         """The number of values in all tensors."""
         return sum(math.prod(shape) for *_, shape in self.tensors)
 
-    def loans(self) -> List[Tuple[Any, int, None, bool]]:
+    def loans(self) -> List[Tuple[Any, int, None, bool, int]]:
         """The tensors as the core's Averager takes them from an auxiliary peer."""
-        return [((dtype, shape), codec, None, apart) for dtype, codec, apart, shape in self.tensors]
+        return [((dtype, shape), codec, None, apart, narrow) for dtype, codec, narrow, apart, shape in self.tensors]
 
 
 class RunLayout(NamedTuple):
@@ -77,8 +78,8 @@ def layout_of(lent: LentTensors, settings: Dict[str, Any], bits: str, kind: str,
         every: Epochs from one round to the next.
     """
     tensors = tuple(
-        (arrays.FLOATS[arrays.dtype_name(tensor.dtype)], codec, apart, tuple(map(int, tensor.shape)))
-        for tensor, (_, codec, _, apart) in zip(lent.tensors, lent.loans)
+        (arrays.FLOATS[arrays.dtype_name(tensor.dtype)], codec, narrow, apart, tuple(map(int, tensor.shape)))
+        for tensor, (_, codec, _, apart, narrow) in zip(lent.tensors, lent.loans)
     )
     kept = {name: settings[name] for name in (*_WHOLE, "weight_max")}
     kept.update({name: settings[name] for name in _LATER if settings[name]})
@@ -95,7 +96,7 @@ def pack_layout(layout: RunLayout) -> bytes:
         "version": VERSION,
         "times": [float(layout.matchmaking_time), float(layout.averaging_timeout)],
         "averagers": [
-            [one.kind, one.every, one.bits, one.settings, [[d, c, a, *shape] for d, c, a, shape in one.tensors]]
+            [one.kind, one.every, one.bits, one.settings, [_packed(tensor) for tensor in one.tensors]]
             for one in layout.averagers
         ],
     }
@@ -165,14 +166,22 @@ def _averager(kind: Any, every: Any, bits: Any, settings: Any, tensors: Any) -> 
     return layout
 
 
-def _tensor(dtype: Any, codec: Any, apart: Any, *shape: Any) -> Tensor:
+def _packed(tensor: Tensor) -> List[Any]:
+    """Two codecs stand as a list, which a hub refuses that does not know narrow ones."""
+    dtype, codec, narrow, apart, shape = tensor
+    return [dtype, [codec, narrow] if narrow else codec, apart, *shape]
+
+
+def _tensor(dtype: Any, codecs: Any, apart: Any, *shape: Any) -> Tensor:
+    codec, narrow = codecs if type(codecs) is list else (codecs, 0)
     fine = (
         dtype in arrays.FLOATS.values()
         and _is_whole(codec, len(CODECS) - 1)
+        and _is_whole(narrow, len(CODECS) - 1)
         and type(apart) is bool
         and len(shape) <= DIMS_MAX
         and all(_is_whole(size, VALUES_MAX) for size in shape)
     )
     if not fine:
         raise ValueError("a tensor out of its bounds")
-    return dtype, codec, apart, shape
+    return dtype, codec, narrow, apart, shape

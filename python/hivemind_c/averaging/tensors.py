@@ -18,6 +18,16 @@ CHUNK_VALUES_MAX = (1 << 20) - 8  #: HV_RUN_CHUNK_MAX of csrc/core/round/run.h
 
 def codec_of(compression: Any, info: CompressionInfo) -> int:
     """The core's codec for one tensor."""
+    return _hivemind_c.CODECS.index(_chosen(compression, info).codec_name)
+
+
+def _narrow_codec_of(compression: Any, info: CompressionInfo) -> int:
+    """The codec under which a member may send it instead; 0: there is none."""
+    narrow = _chosen(compression, info).narrow
+    return _hivemind_c.CODECS.index(narrow.codec_name) if narrow is not None else 0
+
+
+def _chosen(compression: Any, info: CompressionInfo) -> _Codec:
     chosen = compression
     while isinstance(chosen, AdaptiveCompressionBase):
         chosen = chosen.choose_compression(info)
@@ -29,7 +39,7 @@ def codec_of(compression: Any, info: CompressionInfo) -> int:
             f"{type(chosen).__name__} cannot be used for averaging: rounds run without Python; choose one of {names}, "
             "or an adaptive compression made of them"
         )
-    return _hivemind_c.CODECS.index(chosen.codec_name)
+    return chosen
 
 
 def _hold(tensor: Any) -> Any:
@@ -99,6 +109,7 @@ class LentTensors:
             else tuple(CompressionInfo.from_tensor(one, key=i) for i, one in enumerate(self.tensors))
         )
         self._codecs = [codec_of(compression, info) for info in self.infos]
+        self._narrow = [_narrow_codec_of(compression, info) for info in self.infos]
         self._chunk_values = chunk_values
         self._transfers_by_device: Dict[Any, Optional[cuda.Transfers]] = {}
         self._holds: List[Any] = []
@@ -139,11 +150,11 @@ class LentTensors:
         return tensor.detach()
 
     @property
-    def loans(self) -> List[Tuple[Any, int, Any, bool]]:
-        """(memory, codec, how it is reached when it is a GPU's, whether it is apart)"""
+    def loans(self) -> List[Tuple[Any, int, Any, bool, int]]:
+        """(memory, codec, how it is reached when it is a GPU's, whether it is apart, narrow codec or 0)"""
         return [
-            (lent, codec, transfers and transfers.inner, i in self._apart)
-            for i, (lent, codec, transfers) in enumerate(zip(self._lent, self._codecs, self._by))
+            (lent, codec, transfers and transfers.inner, i in self._apart, narrow)
+            for i, (lent, codec, transfers, narrow) in enumerate(zip(self._lent, self._codecs, self._by, self._narrow))
         ]
 
     def ready(self) -> None:

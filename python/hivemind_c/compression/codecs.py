@@ -25,6 +25,7 @@ class _Codec(CompressionBase):
 
     codec_name: str  #: in _hivemind_c.CODECS
     flat_codec_name: str = ""  #: codec of values whose rows are not known, as those of a state; "": the same
+    narrow: Optional["_Codec"] = None  #: under which a member of a round may send in its place, if its line is slow
     _reads: Tuple[str, ...] = ()  #: other codecs whose chunks it reads
     _bits: Optional[float] = None  #: for each element, scales included; None: as many as it has
 
@@ -181,6 +182,13 @@ BUILT_IN = (
 )
 for _class in BUILT_IN:
     register_compression(_class())
+
+
+def fitting() -> CompressionBase:
+    """Returns 8 bits for rounds whose members' lines all carry them, and 4 for others: the default of differences."""
+    codec = Linear8BitQuantization()
+    codec.narrow = Linear4BitQuantization()
+    return codec
 
 
 class ErrorFeedback(CompressionBase):

@@ -92,7 +92,7 @@ def advice(now: Measured) -> str:
 class Advice:
     """Looks at the records of one peer. Its sentence comes once.
 
-    All peers of a run have the same mode and codec, so a peer changes neither by itself.
+    All peers of a run have the same mode and options, so a peer changes none by itself but the bits of local steps.
 
     Args:
         parameters: Values of the model.

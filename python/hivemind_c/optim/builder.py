@@ -88,7 +88,9 @@ def build(
     try:
         o.state_averager = make(lambda: _state_averager(o, **state, **common))
         averages_gradients = o.schedule.averages_gradients
-        o.codec = codec_of(compression if averages_gradients else state["compression"], factory)
+        wide = compression if averages_gradients else state["compression"]
+        narrow = getattr(wide, "narrow", None)
+        o.codec, o.narrow_codec = codec_of(wide, factory), codec_of(narrow or wide, factory)
         if not averages_gradients and o.state_averager.is_compressed_with_loss:
             logger.warning(LOSSY, type(state["compression"]).__name__)
         if o.client_mode:  # no joiner can ask it

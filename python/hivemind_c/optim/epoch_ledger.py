@@ -148,7 +148,7 @@ class EpochLedger:
                 bytes_sent=notes.bytes_sent,
                 bytes_received=notes.bytes_received,
                 part=notes.part,
-                codec=self._optimizer.codec,
+                codec=self._optimizer.narrow_codec if notes.is_narrow else self._optimizer.codec,
                 loss=notes.mean_loss(),
                 gradient_norm=None if norm is None else float(norm),
                 difference_norm=own,

@@ -23,6 +23,7 @@ class EpochNotes:
         self.members = 0
         self.bytes_sent = self.bytes_received = 0
         self.part: Optional[float] = None
+        self.is_narrow = False  #: averages came under narrow codecs
         self.gradient_norm: Any = None
         #: with local steps: norm of the own difference, and its cosine to the average
         self.difference: Optional[Tuple[float, Optional[float]]] = None
@@ -87,7 +88,7 @@ class EpochNotes:
         """
         blocked, beside = clock.now() - called, 0.0
         for control in rounds:
-            members, _, _, moved, matching, _, reducing, _, _, part, _ = control.details(0)
+            members, _, _, moved, matching, _, reducing, _, _, is_narrow, part, _ = control.details(0)
             late = min(max(0.0, matching - max(0.0, called - control.begun)), blocked)
             clock.move(late, "matching")
             reduced = min(reducing, blocked - late)
@@ -97,6 +98,7 @@ class EpochNotes:
             self.bytes_sent += moved // 2  # as many come as go: spans of others, and averages of the own one
             self.bytes_received += moved // 2
             self._note_part(members, part)
+            self.is_narrow |= is_narrow
         return beside
 
     def _note_part(self, members: Sequence[Any], part: float) -> None:

@@ -66,7 +66,7 @@ class Optimizer(TorchInterface, MetricReports):
         overlap: Most of a swarm epoch in which batches go on while its difference travels, 0 to 1. True: half of it.
         client_mode: Only dial out, for a machine that no peer can reach. None: as the DHT.
         auxiliary: Help other peers to average, without training.
-        grad_compression: Compression of gradients on the network.
+        grad_compression: Compression of gradients on the network. None: none; with outer_optimizer as the line needs.
         grad_averager_factory: A function that makes another GradientAverager, such as PowerSGDGradientAverager.
         state_averaging_compression: Compression of parameters on the network while they are averaged.
         load_state_compression: Compression of the state that joining peers download. All peers of a run give the same.
@@ -115,7 +115,7 @@ class Optimizer(TorchInterface, MetricReports):
         overlap: Union[bool, float] = True,
         client_mode: Optional[bool] = None,
         auxiliary: bool = False,
-        grad_compression: CompressionBase = NoCompression(),
+        grad_compression: Optional[CompressionBase] = None,
         grad_averager_factory: Optional[GradientAveragerFactory] = None,
         state_averaging_compression: CompressionBase = NoCompression(),
         load_state_compression: CompressionBase = NoCompression(),
@@ -178,7 +178,7 @@ class Optimizer(TorchInterface, MetricReports):
                 compression=options.compression(state_averaging_compression, "state_averaging_compression"),
                 state_compression=options.compression(load_state_compression, "load_state_compression"),
             ),
-            options.compression(grad_compression, "grad_compression"),
+            options.grad_compression(grad_compression, self.schedule),
             grad_averager_factory,
             tracker_options(tracker_opts, performance_ema_alpha),
         )

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hivemind_c._signature import unknown_option
 from hivemind_c.compression import CompressionBase, NoCompression
+from hivemind_c.compression.codecs import fitting
 from hivemind_c.optim.names import run_name  # noqa: F401  of Optimizer
 from hivemind_c.optim.ways import OVERLAP
 
@@ -107,6 +108,13 @@ def compression(value: Any, name: str) -> CompressionBase:
     if not isinstance(value, CompressionBase):
         raise TypeError(f"{name} must be a compression, like hivemind_c.Float16Compression(), not {value!r}")
     return value
+
+
+def grad_compression(value: Any, schedule: Any) -> CompressionBase:
+    """Returns the option, or its default: none for gradients, and one that fits the line for differences."""
+    if value is None:
+        return fitting() if schedule.outer else NoCompression()
+    return compression(value, "grad_compression")
 
 
 def known_options(

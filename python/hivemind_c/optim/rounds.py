@@ -163,6 +163,8 @@ class Rounds:
             return
         self._called, self._over = end.clock.now(), 0.0
         weight = float(order.samples)
+        if order.ask:
+            control.send_narrow()
         if self._optimizer.schedule.overlap:
             self._beside = self._gradients.average_loaded(weight, control=control, wait=False)
             control.add_done_callback(self._round_ends)

@@ -41,6 +41,7 @@ class RunPeer(PlanOptions):
     config_mismatch: str
     verbose: bool
     codec: str
+    narrow_codec: str  # of averages that came under narrow codecs
     state_averager: TrainingStateAverager
     tracker: ProgressTracker
     ledger: Any

@@ -53,12 +53,9 @@ def _exact(codec: str, **more: str) -> Dict[str, str]:
     }
 
 
-def _local(codec: str) -> Dict[str, str]:
-    return {"local_steps": "True", "grad_compression": f"hivemind_c.{codec}()"}
-
-
 FULL = "NoCompression"
 HALF, EIGHT, FOUR = "Float16Compression", "Linear8BitQuantization", "Linear4BitQuantization"
+LOCAL = {"local_steps": "True"}  #: without a grad_compression a peer sends 8 bits, or 4 if its line carries no 8
 _DELAYED = {"delay_grad_averaging": "True", "reuse_grad_buffers": "True"}
 #: what keeps most of the exact mode is first
 WAYS: Dict[str, Way] = {
@@ -66,8 +63,8 @@ WAYS: Dict[str, Way] = {
     "exact, 8 bits": Way(_exact(EIGHT), EIGHT, FULL),
     "delayed, 8 bits": Way(_exact(EIGHT, **_DELAYED), EIGHT, FULL, hidden=1.0),
     "exact, 4 bits": Way(_exact(FOUR), FOUR, FULL),
-    "local steps, 8 bits": Way(_local(EIGHT), EIGHT, hidden=OVERLAP, is_local=True),
-    "local steps, 4 bits": Way(_local(FOUR), FOUR, hidden=OVERLAP, is_local=True),
+    "local steps, 8 bits": Way(LOCAL, EIGHT, hidden=OVERLAP, is_local=True),
+    "local steps, 4 bits": Way(LOCAL, FOUR, hidden=OVERLAP, is_local=True),
 }
 
 

@@ -78,6 +78,7 @@ CHANGES = [
 WITHIN = [
     (0, "other"), (1, 0), (1, True), (1, 1 << 40), (2, "012"), (2, "0" * 65), (3, {}), (4, []), (4, [[1]]),
     (4, [[9, 0, False, 1]]), (4, [[1, 99, False, 1]]), (4, [[1, 0, 0, 1]]), (4, [[1, 0, False, -1]]),
+    (4, [[1, [7, 99], False, 1]]), (4, [[1, [7], False, 1]]),
     (4, [[1, 0, False, 1 << 47, 4]]), (4, [[1, 0, False, *[1] * 65]]), (4, [[[], 0, False, 1]]), (3, 5), (4, 5),
 ]  # fmt: skip
 
@@ -103,7 +104,7 @@ def test_bytes_that_are_no_layout_are_refused(layout):
 
 def test_layout_that_does_not_fit_into_a_record_is_an_error(layout):
     (one,) = layout.averagers
-    many = tuple((1, 0, False, (i * i * 7919 % 99_991, i)) for i in range(60_000))
+    many = tuple((1, 0, 0, False, (i * i * 7919 % 99_991, i)) for i in range(60_000))
     with pytest.raises(HivemindValueError, match="a hub cannot average for this run"):
         pack_layout(layout._replace(averagers=(one._replace(tensors=many),)))
 

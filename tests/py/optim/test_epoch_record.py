@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hivemind_c import DHT, EpochRecord, Float16Compression, HivemindError
+from hivemind_c import DHT, EpochRecord, Float16Compression, HivemindError, NoCompression
 from hivemind_c.optim.clock_check import FIRST_S, PERIOD_S, ClockCheck
 from hivemind_c.optim.epoch_clock import EpochClock
 from hivemind_c.optim.epoch_ledger import EpochLedger
@@ -110,7 +110,7 @@ class Round:
     def __init__(self, begun, matching, reducing, moved=1000, part=0.5, client=False):
         self.begun = begun
         members = (("me", True, client, False, b"", 1.0), ("other", False, False, False, b"", 1.0))
-        self.figures = (members, 4, 4, moved, matching, 0.5, reducing, 1, (), part, 7)
+        self.figures = (members, 4, 4, moved, matching, 0.5, reducing, 1, (), False, part, 7)
 
     def details(self, timeout):
         return self.figures
@@ -439,7 +439,8 @@ OUTER = functools.partial(torch.optim.SGD, lr=0.7, momentum=0.5, nesterov=True)
 
 def test_record_compares_the_own_difference_with_the_average(swarm):
     """The mean of what peers share with the average is the average itself."""
-    peers = swarm(2, target_batch_size=64, use_local_updates=True, outer_optimizer=OUTER)
+    exact = dict(outer_optimizer=OUTER, grad_compression=NoCompression())
+    peers = swarm(2, target_batch_size=64, use_local_updates=True, **exact)
     train_together(peers, 3)
     for first, second in zip(*(peer.records for peer in peers)):
         weights = [min(one.samples, 64) for one in (first, second)]  # the target is the most

@@ -46,6 +46,7 @@ def options(n=1, **more):
         "batch_size_per_step": SIZE,
         "use_local_updates": True,
         "outer_optimizer": NESTEROV,
+        "grad_compression": hivemind.NoCompression(),  # references are computed in float32
         **QUICK,
         **more,
     }

@@ -160,8 +160,10 @@ def test_modes_take_the_bytes_of_the_table():
     for mode, seen in zip(modes, measured):
         assert seen["total"] == pytest.approx(mode.gpu + mode.host, rel=0.03), mode.name
         assert seen["snapshot"] == pytest.approx(mode.snapshot, rel=0.01), mode.name
-        averages = 1 if "local" in mode.name else 2  # parameters; and gradients
-        assert seen["sent"] == pytest.approx(averages * settings.sent(4, members=2), rel=0.05), mode.name
+        values = 4 if "local" in mode.name else 2 * 4  # parameters; and gradients
+        if mode.name == "local steps":  # a difference
+            values = settings.CODECS["Linear8BitQuantization"]
+        assert seen["sent"] == pytest.approx(settings.sent(values, members=2), rel=0.05), mode.name
 
 
 @pytest.mark.parametrize("name", settings.CODECS)

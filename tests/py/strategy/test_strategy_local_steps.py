@@ -10,7 +10,7 @@ import torch
 from trainers import BATCH, SAMPLES, data, fit, lightning, same, small, trainer
 
 import hivemind_c
-from hivemind_c import DHT, HivemindStrategy, Linear4BitQuantization, Linear8BitQuantization
+from hivemind_c import DHT, HivemindStrategy, Linear4BitQuantization
 from hivemind_c.compression import Float16Compression
 from hivemind_c.optim import local_steps
 
@@ -201,7 +201,7 @@ def test_two_peers_have_equal_anchors():
         module = small(optimizer=adamw)
         looped = hivemind_c.Optimizer(
             dht=second, target_batch_size=8 * BATCH, batch_size_per_step=BATCH, optimizer=adamw(module.parameters()),
-            local_steps=True, grad_compression=Linear8BitQuantization(), tracker_opts=tracking, **options,
+            local_steps=True, tracker_opts=tracking, **options,
         )  # fmt: skip
         looped.find_swarm()
 

@@ -97,8 +97,8 @@ static void seat(scene *s, size_t i) {
   fill(p);
   p->shapes[0][0] = VALUES / 3, p->shapes[0][1] = 3;
   p->shapes[1][0] = 16;
-  p->tensors[0] = (hv_average_tensor){{p->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0}, p->shapes[0], 2};
-  p->tensors[1] = (hv_average_tensor){{p->halves, HV_DTYPE_FLOAT16, 16, HV_CODEC_FLOAT16, NULL, 0, 0}, p->shapes[1], 1};
+  p->tensors[0] = (hv_average_tensor){{p->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0, 0}, p->shapes[0], 2};
+  p->tensors[1] = (hv_average_tensor){{p->halves, HV_DTYPE_FLOAT16, 16, HV_CODEC_FLOAT16, NULL, 0, 0, 0}, p->shapes[1], 1};
   p->config = (hv_average_config){.prefix = hv_span_of("run", 3),
                                   .tensors = p->tensors,
                                   .n_tensors = 2,

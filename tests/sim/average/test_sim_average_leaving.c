@@ -82,7 +82,7 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
 
 static void begin(peer *p) {
   int64_t shape = VALUES;
-  hv_average_tensor tensor = {{p->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0}, &shape, 1};
+  hv_average_tensor tensor = {{p->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0, 0}, &shape, 1};
   hv_average_config config = {.prefix = hv_span_of("run", 3),
                               .tensors = &tensor,
                               .n_tensors = 1,

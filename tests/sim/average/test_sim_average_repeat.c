@@ -21,6 +21,7 @@ typedef struct peer {
   hv_average_step step;
   hv_status status;
   hv_payload *kept; /* a reference */
+  int narrow;       /* as of the outcome */
   hv_command command;
 } peer;
 
@@ -53,6 +54,7 @@ static void was_done(hv_average_step *step, hv_status status, const char *text, 
   peer *p = step->owner;
   (void)text;
   p->status = status;
+  p->narrow = outcome->narrow;
   p->kept = outcome->kept ? hv_payload_keep(outcome->kept) : NULL;
 }
 
@@ -69,14 +71,21 @@ static void begin_step(hv_command *command, void *core) {
   assert_int_equal(hv_average_start(p->average, &p->step, NULL), HV_OK);
 }
 
+static void send_narrow(hv_command *command, void *core) {
+  peer *p = HV_HOLDER(peer, command, command);
+  (void)core;
+  hv_average_send_narrow(p->average, &p->step);
+}
+
 static void tell(scene *s, size_t i, void (*what)(hv_command *, void *)) {
   s->peers[i].command = (hv_command){.run = what};
   assert_int_equal(hv_sim_command(s->sim, i, &s->peers[i].command), HV_OK);
   hv_sim_run_until(s->sim, hv_sim_now(s->sim));
 }
 
-/* One round of all but the last one, whose large tensor has the codec `absent`. listens: it is a member all the same. */
-static void plays(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int keep, int listens) {
+/* One round of all but the last one, whose large tensor has the codec `absent`. listens: it is a member all the same. LINEAR8 may
+ * travel as LINEAR4, as one member's values do if it sends `narrow`. */
+static void plays(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int keep, int listens, int narrow) {
   memset(s, 0, sizeof *s);
   hv_mem_init(&s->mem, NULL, HV_MEM_UNLIMITED);
   hv_sim_config config = hv_sim_defaults(seed);
@@ -89,8 +98,11 @@ static void plays(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int 
     for (int k = 0; k < HALVES; k++)
       p->halves[k] = (uint16_t)(0x3c00 + 0x100 * i);
     hv_codec of_values = i < MEMBERS ? codec : absent;
-    p->tensors[0] = (hv_average_tensor){{p->values, HV_DTYPE_FLOAT32, VALUES, of_values, NULL, VALUES / 3, 0}, &p->shapes[0], 1};
-    p->tensors[1] = (hv_average_tensor){{p->halves, HV_DTYPE_FLOAT16, HALVES, HV_CODEC_FLOAT16, NULL, 0, 0}, &p->shapes[1], 1};
+    p->tensors[0] = (hv_average_tensor){{p->values, HV_DTYPE_FLOAT32, VALUES, of_values, NULL, VALUES / 3, 0,
+                                         of_values == HV_CODEC_LINEAR8 ? HV_CODEC_LINEAR4 : HV_CODEC_NONE},
+                                        &p->shapes[0],
+                                        1};
+    p->tensors[1] = (hv_average_tensor){{p->halves, HV_DTYPE_FLOAT16, HALVES, HV_CODEC_FLOAT16, NULL, 0, 0, 0}, &p->shapes[1], 1};
     p->step = (hv_average_step){
         .done = was_done, .owner = p, .wait_ms = 5000, .timeout_ms = 30000, .weight = 1, .expected = MEMBERS, .keep = keep};
     hv_sim_node_config seat = {.make = make, .free = let_go, .arg = p};
@@ -106,13 +118,15 @@ static void plays(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int 
     s->peers[i].step.expected += (size_t)listens;
   for (size_t i = 0; i < MEMBERS + (size_t)listens; i++)
     tell(s, i, begin_step);
+  if (narrow)
+    tell(s, 1, send_narrow);
   hv_sim_run_until(s->sim, 20000000);
   for (size_t i = 0; i < MEMBERS; i++)
     assert_int_equal(s->peers[i].status, HV_OK);
 }
 
 static void play(scene *s, uint64_t seed, hv_codec codec, hv_codec absent, int keep) {
-  plays(s, seed, codec, absent, keep, 0);
+  plays(s, seed, codec, absent, keep, 0, 0);
 }
 
 static void close_scene(scene *s) {
@@ -151,7 +165,7 @@ static void member_that_listens_has_the_average_and_gives_nothing(void **unused)
   static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_UNIFORM8, HV_CODEC_SCALED_ROWS};
   for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
     scene s;
-    plays(&s, 80 + c, codecs[c], codecs[c], 1, 1);
+    plays(&s, 80 + c, codecs[c], codecs[c], 1, 1, 0);
     peer *first = &s.peers[0], *last = &s.peers[PEERS - 1];
     assert_int_equal(last->status, HV_OK);
     for (int k = 0; k < VALUES; k++)
@@ -162,6 +176,26 @@ static void member_that_listens_has_the_average_and_gives_nothing(void **unused)
     assert_int_equal(hv_average_repeat(last->average, last->kept->parts, last->kept->n_parts, NULL), HV_OK);
     assert_memory_equal(last->values, first->values, sizeof first->values);
     assert_memory_equal(last->halves, first->halves, sizeof first->halves);
+    close_scene(&s);
+  }
+}
+
+/* A peer that was in neither round repeats both: one whose averages are wide, and one that a member made narrow. */
+static void averages_of_both_widths_are_repeated(void **unused) {
+  (void)unused;
+  for (int narrow = 0; narrow <= 1; narrow++) {
+    scene s;
+    plays(&s, 85, HV_CODEC_LINEAR8, HV_CODEC_LINEAR8, 1, 0, narrow);
+    peer *first = &s.peers[0], *absent = &s.peers[PEERS - 1];
+    size_t most = hv_average_kept_size(first->average);
+    for (size_t i = 0; i < MEMBERS; i++) {
+      assert_int_equal(s.peers[i].narrow, narrow);
+      assert_true(narrow ? s.peers[i].kept->size < most : s.peers[i].kept->size == most);
+      assert_memory_equal(s.peers[i].values, first->values, sizeof first->values);
+    }
+    assert_int_equal(hv_average_repeat(absent->average, first->kept->parts, first->kept->n_parts, NULL), HV_OK);
+    assert_memory_equal(absent->values, first->values, sizeof first->values);
+    assert_memory_equal(absent->halves, first->halves, sizeof first->halves);
     close_scene(&s);
   }
 }
@@ -217,6 +251,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kept_averages_are_repeated_to_the_bit),
       cmocka_unit_test(member_that_listens_has_the_average_and_gives_nothing),
+      cmocka_unit_test(averages_of_both_widths_are_repeated),
       cmocka_unit_test(step_that_does_not_ask_keeps_nothing),
       cmocka_unit_test(averages_that_do_not_fit_are_not_repeated),
   };

@@ -102,7 +102,8 @@ static void close_averager(peer *p) {
 
 static void seat(scene *c, size_t i, int apart) {
   peers[i] = (peer){.c = c, .node = i, .shape = VALUES, .apart = apart};
-  peers[i].tensor = (hv_average_tensor){{peers[i].values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0}, &peers[i].shape, 1};
+  peers[i].tensor =
+      (hv_average_tensor){{peers[i].values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0, 0}, &peers[i].shape, 1};
   tell(&peers[i], open_averager);
 }
 

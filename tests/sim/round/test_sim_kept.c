@@ -43,7 +43,7 @@ static void drop_kept(hv_payload *kept[SCENE_MEMBERS_MAX]) {
 static void is_the_average(scene *s, const hv_payload *kept, size_t member, const scene_setup *how) {
   scene_member *m = &s->members[member];
   float *values = hv_mem_aligned(&s->mem, s->n_values * sizeof(float));
-  hv_run_part part = {values, HV_DTYPE_FLOAT32, s->n_values, how->codec, NULL, how->row, 0};
+  hv_run_part part = {values, HV_DTYPE_FLOAT32, s->n_values, how->codec, NULL, how->row, 0, how->narrow};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &s->mem, &part, 1, how->chunk_values, NULL), HV_OK);
   for (uint32_t i = 0; i < run.n_chunks; i++)
@@ -74,6 +74,74 @@ static void members_keep_the_same_bytes(void **unused) {
       drop_kept(kept);
       scene_close(&s);
     }
+}
+
+static hv_codec codec_of(const hv_span *chunk) {
+  hv_codec_info info;
+  assert_int_equal(hv_codec_peek(chunk, 1, &info), HV_OK);
+  return info.codec;
+}
+
+/* Members whose lines differ send under two codecs. One average goes to all, under the narrow one if somebody's values came so: of
+ * an owner, of a client, and through an auxiliary. */
+static void one_narrow_member_makes_averages_narrow(void **unused) {
+  (void)unused;
+  static const unsigned sets[] = {0, 1, 2, 8, 5, 15};
+  for (size_t c = 0; c < sizeof sets / sizeof *sets; c++)
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+      scene s;
+      hv_payload *kept[SCENE_MEMBERS_MAX] = {NULL};
+      scene_setup how = keepers(5, seed);
+      how.codec = seed & 4 ? HV_CODEC_NONE : HV_CODEC_LINEAR8;
+      how.narrow = HV_CODEC_LINEAR4;
+      how.sends_narrow = sets[c];
+      how.in_place = seed & 1;
+      how.client = seed & 2 ? 3 : 0;
+      how.auxiliary = 4;
+      how.away = seed == 5 ? 2 : 0;
+      scene_open(&s, &how);
+      scene_begin_all(&s);
+      scene_run(&s, 30);
+      scene_bring(&s);
+      scene_all_have_the_same(&s, 15);
+      assert_int_equal(take_kept(&s, 15, kept), 4);
+      for (size_t k = 0; k < kept[0]->n_parts; k++)
+        assert_int_equal(codec_of(&kept[0]->parts[k]), sets[c] ? how.narrow : how.codec);
+      for (size_t i = 0; i < 4; i++) {
+        is_the_average(&s, kept[0], i, &how);
+        assert_int_equal(hv_allreduce_narrow(s.members[i].allreduce), sets[c] != 0);
+        assert_int_equal(hv_allreduce_counted(s.members[0].allreduce, i), s.n_values);
+      }
+      drop_kept(kept);
+      scene_close(&s);
+    }
+}
+
+/* A chunk under another codec of the same size is none of the two, and so is an average. */
+static void third_codec_is_refused(void **unused) {
+  (void)unused;
+  for (size_t client = 0; client <= 3; client += 3) { /* it owns a span, or none */
+    scene s;
+    scene_setup how = keepers(4, 11 + client);
+    how.codec = HV_CODEC_FLOAT16;
+    how.narrow = HV_CODEC_LINEAR8;
+    how.sends_narrow = client != 0;
+    how.client = client;
+    scene_open(&s, &how);
+    scene_member *liar = &s.members[3];
+    hv_run_part part = {liar->in, HV_DTYPE_FLOAT32, s.n_values, HV_CODEC_BFLOAT16, NULL, 0, 0, HV_CODEC_LINEAR8};
+    hv_run_part out = part;
+    out.data = liar->out;
+    hv_run_fini(&liar->in_run), hv_run_fini(&liar->out_run);
+    assert_int_equal(hv_run_init(&liar->in_run, &s.mem, &part, 1, how.chunk_values, NULL), HV_OK);
+    assert_int_equal(hv_run_init(&liar->out_run, &s.mem, &out, 1, how.chunk_values, NULL), HV_OK);
+    scene_begin_all(&s);
+    scene_run(&s, 60);
+    scene_all_have_the_same(&s, 7);
+    for (size_t i = 0; i < 3; i++)
+      assert_int_equal(hv_allreduce_counted(s.members[i].allreduce, 3), 0);
+    scene_close(&s);
+  }
 }
 
 /* As among clients: it owns all spans. */
@@ -203,6 +271,8 @@ static void member_that_does_not_ask_keeps_nothing(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(members_keep_the_same_bytes),
+      cmocka_unit_test(one_narrow_member_makes_averages_narrow),
+      cmocka_unit_test(third_codec_is_refused),
       cmocka_unit_test(auxiliary_that_averages_all_keeps_all),
       cmocka_unit_test(auxiliary_with_a_part_of_the_spans_keeps_nothing),
       cmocka_unit_test(after_a_loss_members_keep_the_same_or_nothing),

@@ -107,7 +107,7 @@ static void open_scene(scene *s, size_t n, const setup *of) {
     peer *p = &s->peers[i];
     *p = (peer){.scene = s, .id = hv_sim_target(s->sim, i).id, .client = i + of->clients >= n};
     p->values = hv_mem_zalloc(&s->mem, VALUES * sizeof(float));
-    p->tensor = (hv_average_tensor){.part = {p->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0}};
+    p->tensor = (hv_average_tensor){.part = {p->values, HV_DTYPE_FLOAT32, VALUES, HV_CODEC_NONE, NULL, 0, 0, 0}};
     p->config = (hv_average_config){.prefix = hv_span_of("run", 3),
                                     .tensors = &p->tensor,
                                     .n_tensors = 1,

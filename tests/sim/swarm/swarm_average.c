@@ -177,8 +177,8 @@ static void let_go(void *self) {
 
 static hv_status open_averager(seat *s) {
   static const hv_dtype dtype = HV_DTYPE_FLOAT32;
-  hv_average_tensor tensors[2] = {{{s->marks, dtype, MARKS, HV_CODEC_NONE, NULL, 0, 0}, &s->shapes[0], 1},
-                                  {{s->noise, dtype, NOISE, s->r->codec, NULL, 0, 0}, &s->shapes[1], 1}};
+  hv_average_tensor tensors[2] = {{{s->marks, dtype, MARKS, HV_CODEC_NONE, NULL, 0, 0, 0}, &s->shapes[0], 1},
+                                  {{s->noise, dtype, NOISE, s->r->codec, NULL, 0, 0, 0}, &s->shapes[1], 1}};
   hv_average_config config = {.prefix = hv_span_of("swarm", 5),
                               .tensors = tensors,
                               .n_tensors = 2,

@@ -85,7 +85,10 @@ static void choose_layout(play *p) {
   for (size_t i = 0; i < p->n_parts; i++) {
     hv_codec codec = one >= 0 ? (hv_codec)one : (hv_codec)below(run, HV_CODEC_COUNT);
     hv_dtype dtype = plain ? HV_DTYPE_FLOAT32 : (hv_dtype)(1 + below(run, 4));
-    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec, NULL, 0, 0};
+    p->layout[i] = (hv_run_part){NULL, dtype, 1 + below(run, 1500), codec, NULL, 0, 0, 0};
+    if (hv_codec_bound((int)codec, HV_DTYPE_FLOAT32, 1) > hv_codec_bound(HV_CODEC_LINEAR4, HV_DTYPE_FLOAT32, 1) &&
+        codec != HV_CODEC_SCALED_ROWS && (run->seed + i) % 3 == 0)
+      p->layout[i].narrow = HV_CODEC_LINEAR4;
     if (codec == HV_CODEC_SCALED_ROWS) {
       p->layout[i].row = 16 + below(run, 100);
       p->layout[i].n_values = p->layout[i].row * (1 + below(run, 12));
@@ -252,6 +255,7 @@ static void make_member(play *p, size_t i) {
                         .weight_max = WEIGHT_MAX,
                         .stall_ms = STALL_MS,
                         .timeout_ms = TIMEOUT_MS,
+                        .narrow = (run->seed / 3 + i) % 4 == 0,
                         .kern = p->kern,
                         .in = &m->in_run,
                         .out = m->out ? &m->out_run : NULL};
@@ -485,7 +489,7 @@ static void holds_its_mean(const member *m, uint32_t index) {
       if (hv_allreduce_counts(m->allreduce, index, i))
         sum += counted_weight(&p->members[i]) * p->members[i].values[v];
     double off = fabs(out_value(m, v) - sum / weight);
-    if (!(off <= tolerance(chunk.codec, p->layout[part_at(p, v, &within)].dtype)))
+    if (!(off <= tolerance(chunk.narrow ? chunk.narrow : chunk.codec, p->layout[part_at(p, v, &within)].dtype)))
       swarm_fail(p->run, "value %llu at member %zu is off by %g", (unsigned long long)v, m->index, off);
   }
 }

@@ -45,7 +45,7 @@ static void make_model(model *m, int codec, check_rng *rng) {
     hv_dtype dtype = one_kind ? HV_DTYPE_FLOAT32 : (hv_dtype)(1 + check_random(rng) % 3);
     uint64_t n = check_random(rng) % 3 ? check_random(rng) % 40 : check_random(rng) % VALUES;
     at = (at + 3) / 4 * 4 + (check_random(rng) % 2 ? 4 : 0);
-    m->parts[i] = (hv_run_part){m->bytes + at, dtype, n, (hv_codec)codec, NULL, n % 32 ? 0 : 16, 0};
+    m->parts[i] = (hv_run_part){m->bytes + at, dtype, n, (hv_codec)codec, NULL, n % 32 ? 0 : 16, 0, 0};
     values_fill(values, n, VALUES_NORMAL, check_random(rng));
     hv_reduce_convert(kern(), HV_DTYPE_FLOAT32, values, dtype, m->parts[i].data, n);
     at += n * hv_dtype_size((int)dtype);

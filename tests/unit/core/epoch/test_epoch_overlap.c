@@ -188,6 +188,46 @@ static void restored_checkpoint_voids_the_round(void **unused) {
   assert_int_equal(s->ledger.sums, BATCH);
 }
 
+/* The next epoch, of 64 s, has its samples. 1: the round of its difference begins under narrow codecs. */
+static int sends_narrow(scene *s) {
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_PAUSE});
+  if (s->e.end.acting[HV_EPOCH_NOW])
+    steps_anchor(s);
+  s->now_us = s->e.lasts_us > s->e.again_us ? s->e.lasts_us : s->e.again_us;
+  epoch_is_over(s);
+  s->f.speed = 1;
+  steps_locally(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  return has(s, HV_EPOCH_TRIGGER)->ask;
+}
+
+/* Half of an epoch is 32 s. Eight bits take twice the time of four, and a half is left free before a peer returns to them. */
+static void bits_follow_the_time_of_rounds(void **unused) {
+  (void)unused;
+  const struct {
+    uint64_t took_us;
+    int narrow;
+  } rounds[] = {{32, 0}, {33, 0}, {33, 1}, /* of two rounds the shorter one counts */
+                {17, 1}, {8, 1},  {9, 1},  {7, 0}, {14, 0}, {14, 0}, {40, 0}, {40, 1}};
+  scene *s = travels();
+  for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++) {
+    round_ends(s, HV_EPOCH_CONFIRMED, rounds[i].took_us * SECOND, 1);
+    assert_int_equal(sends_narrow(s), rounds[i].narrow);
+  }
+}
+
+/* The next round needs all the time that the failed one had, until one is averaged. */
+static void round_that_ran_out_makes_the_next_one_narrow(void **unused) {
+  (void)unused;
+  scene *s = travels();
+  round_ends(s, HV_EPOCH_CONFIRMED, 2 * SECOND, 1);
+  assert_false(sends_narrow(s));
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_ROUND, .outcome = HV_EPOCH_FAILED, .ran_out = 1, .took_us = 50 * SECOND});
+  assert_true(sends_narrow(s));
+  round_ends(s, HV_EPOCH_CONFIRMED, 2 * SECOND, 1);
+  assert_false(sends_narrow(s));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(short_round_is_waited_for),
@@ -198,6 +238,8 @@ int main(void) {
       cmocka_unit_test(peer_that_is_left_out_does_nothing_without_its_thread),
       cmocka_unit_test(epoch_lasts_as_long_as_its_round),
       cmocka_unit_test(restored_checkpoint_voids_the_round),
+      cmocka_unit_test(bits_follow_the_time_of_rounds),
+      cmocka_unit_test(round_that_ran_out_makes_the_next_one_narrow),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

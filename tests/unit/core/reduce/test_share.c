@@ -92,8 +92,8 @@ static void set_scene(scene *s) {
   for (int i = 0; i < CHUNKS * VALUES; i++)
     s->in[i] = 1, s->out[i] = -1;
   s->members[1].count = CHUNKS;
-  hv_run_part from = {s->in, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0},
-              to = {s->out, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0};
+  hv_run_part from = {s->in, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0, 0},
+              to = {s->out, HV_DTYPE_FLOAT32, CHUNKS * VALUES, HV_CODEC_NONE, NULL, 0, 0, 0};
   assert_int_equal(hv_run_init(&s->in_run, &w->fake.mem, &from, 1, VALUES, NULL), HV_OK);
   assert_int_equal(hv_run_init(&s->out_run, &w->fake.mem, &to, 1, VALUES, NULL), HV_OK);
   s->round = (hv_round){.members = s->members,

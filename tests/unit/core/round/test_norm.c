@@ -51,8 +51,8 @@ static float measured(float *values, const hv_device *device) {
   hv_mem mem;
   hv_run run;
   float norm = -1;
-  hv_run_part parts[] = {{values, HV_DTYPE_FLOAT32, VALUES - 30, HV_CODEC_NONE, device, 0, 0},
-                         {values + VALUES - 30, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, device, 0, 0}};
+  hv_run_part parts[] = {{values, HV_DTYPE_FLOAT32, VALUES - 30, HV_CODEC_NONE, device, 0, 0, 0},
+                         {values + VALUES - 30, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, device, 0, 0, 0}};
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, CHUNK, NULL), HV_OK);
   assert_int_equal(hv_norm_measure(&run, hv_cpu_best(), &norm), HV_OK);

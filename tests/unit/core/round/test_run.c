@@ -26,7 +26,7 @@ static void make_sample(sample *s, check_rng *rng, int one_codec) {
   for (size_t i = 0; i < s->n; i++) {
     hv_run_part *p = &s->parts[i];
     hv_codec codec = one_codec >= 0 ? (hv_codec)one_codec : (hv_codec)(check_random(rng) % 3 * 2);
-    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL, 0, 0};
+    *p = (hv_run_part){s->bytes[i], (hv_dtype)(1 + check_random(rng) % 4), check_random(rng) % VALUES, codec, NULL, 0, 0, 0};
     if (codec == HV_CODEC_SCALED_ROWS) {
       p->row = 16 + check_random(rng) % 100;
       p->n_values = p->row * (1 + check_random(rng) % (VALUES / 116));
@@ -104,15 +104,16 @@ static void row_of_a_shape_is_its_last_dimensions(void **state) {
 static void rows_lie_in_chunks_where_tensors_have_them(void **state) {
   (void)state;
   static float values[1000];
-  const hv_run_part parts[] = {{values, HV_DTYPE_FLOAT32, 64, HV_CODEC_SCALED_ROWS, NULL, 32, 0},
-                               {values, HV_DTYPE_FLOAT32, 96, HV_CODEC_SCALED_ROWS, NULL, 32, 0},
-                               {values, HV_DTYPE_FLOAT32, 15, HV_CODEC_SCALED_ROWS, NULL, 5, 0},
-                               {values, HV_DTYPE_FLOAT32, 40, HV_CODEC_SCALED_ROWS, NULL, 20, 0},
-                               {values, HV_DTYPE_FLOAT32, 50, HV_CODEC_SCALED_ROWS, NULL, 0, 0}};
-  const hv_run_chunk want[] = {{0, 50, HV_CODEC_SCALED_ROWS, {32, 32}, 0},   {50, 50, HV_CODEC_SCALED_ROWS, {32, 14}, 0},
-                               {100, 50, HV_CODEC_SCALED_ROWS, {32, 28}, 0}, {150, 10, HV_CODEC_SCALED_ROWS, {32, 10}, 0},
-                               {160, 15, HV_CODEC_NONE, {0, 0}, 0},          {175, 40, HV_CODEC_SCALED_ROWS, {20, 20}, 0},
-                               {215, 50, HV_CODEC_SCALED_ROWS, {50, 50}, 0}};
+  const hv_run_part parts[] = {{values, HV_DTYPE_FLOAT32, 64, HV_CODEC_SCALED_ROWS, NULL, 32, 0, 0},
+                               {values, HV_DTYPE_FLOAT32, 96, HV_CODEC_SCALED_ROWS, NULL, 32, 0, 0},
+                               {values, HV_DTYPE_FLOAT32, 15, HV_CODEC_SCALED_ROWS, NULL, 5, 0, 0},
+                               {values, HV_DTYPE_FLOAT32, 40, HV_CODEC_SCALED_ROWS, NULL, 20, 0, 0},
+                               {values, HV_DTYPE_FLOAT32, 50, HV_CODEC_SCALED_ROWS, NULL, 0, 0, 0}};
+  const hv_run_chunk want[] = {
+      {0, 50, HV_CODEC_SCALED_ROWS, {32, 32}, 0, 0, 0},   {50, 50, HV_CODEC_SCALED_ROWS, {32, 14}, 0, 0, 0},
+      {100, 50, HV_CODEC_SCALED_ROWS, {32, 28}, 0, 0, 0}, {150, 10, HV_CODEC_SCALED_ROWS, {32, 10}, 0, 0, 0},
+      {160, 15, HV_CODEC_NONE, {0, 0}, 0, 0, 0},          {175, 40, HV_CODEC_SCALED_ROWS, {20, 20}, 0, 0, 0},
+      {215, 50, HV_CODEC_SCALED_ROWS, {50, 50}, 0, 0, 0}};
   hv_run_part odd = parts[0];
   hv_mem mem;
   hv_run run;
@@ -326,8 +327,8 @@ static void bad_values_on_a_device_give_the_same_errors(void **state) {
   size_t size;
   for (int both = 0; both < 2; both++) {
     away_init(&device);
-    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table, 0, 0},
-                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL, 0, 0}};
+    hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, &device.table, 0, 0, 0},
+                           {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, both ? &device.table : NULL, 0, 0, 0}};
     hv_run run;
     assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
     a[3] = NAN;
@@ -388,9 +389,9 @@ static void part_that_is_apart_begins_a_chunk(void **state) {
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   float a[30] = {0}, b[20] = {0}, c[7] = {0};
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0, 0},
-                         {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 0, 1},
-                         {c, HV_DTYPE_FLOAT32, 7, HV_CODEC_NONE, NULL, 0, 0}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0, 0, 0},
+                         {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 0, 1, 0},
+                         {c, HV_DTYPE_FLOAT32, 7, HV_CODEC_NONE, NULL, 0, 0, 0}};
   hv_run run, joined;
   assert_int_equal(hv_run_init(&run, &mem, parts, 3, 100, NULL), HV_OK);
   assert_int_equal(run.n_chunks, 2);
@@ -411,8 +412,8 @@ static void values_that_would_spoil_an_average_are_refused_whole(void **state) {
   hv_mem mem;
   hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
   float a[30] = {0}, b[20] = {0};
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0, 0},
-                         {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 0, 0}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 30, HV_CODEC_NONE, NULL, 0, 0, 0},
+                         {b, HV_DTYPE_FLOAT32, 20, HV_CODEC_NONE, NULL, 0, 0, 0}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 50, NULL), HV_OK);
   a[3] = 3, b[19] = -4;
@@ -443,7 +444,8 @@ static void an_average_that_is_not_finite_is_refused_and_nothing_is_torn(void **
   double b[1] = {5};
   uint8_t codes[256];
   uint64_t size;
-  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL, 0, 0}, {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL, 0, 0}};
+  hv_run_part parts[] = {{a, HV_DTYPE_FLOAT32, 4, HV_CODEC_NONE, NULL, 0, 0, 0},
+                         {b, HV_DTYPE_FLOAT64, 1, HV_CODEC_NONE, NULL, 0, 0, 0}};
   hv_run run;
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 5, NULL), HV_OK);
   hv_codec_encode(hv_cpu_best(), HV_CODEC_NONE, HV_DTYPE_FLOAT32, bad, 5, NULL, codes, sizeof codes, &size);
@@ -465,7 +467,7 @@ static void invalid_run_is_refused_with_a_reason(void **state) {
   hv_run run;
   hv_error err = {0};
   float value = 0;
-  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL, 0, 0}, bad[] = {good, good, good, good};
+  hv_run_part good = {&value, HV_DTYPE_FLOAT32, 1, HV_CODEC_NONE, NULL, 0, 0, 0}, bad[] = {good, good, good, good};
   bad[0].dtype = (hv_dtype)9;
   bad[1].codec = (hv_codec)99;
   bad[2].n_values = HV_RUN_VALUES_MAX + 1;
@@ -570,9 +572,9 @@ static void make_pair(pair_of *p, uint32_t chunk_values, int away) {
   for (size_t i = 0; i < BESIDE; i++)
     p->beside[0][i] = p->beside[1][i] = 4000;
   for (int k = 0; k < 2; k++) {
-    hv_run_part parts[] = {{p->values[k], HV_DTYPE_FLOAT32, COMPARED, HV_CODEC_NONE, NULL, 0, 0},
-                           {p->halves[k], HV_DTYPE_BFLOAT16, COMPARED, HV_CODEC_NONE, k && away ? &p->device.table : NULL, 0, 0},
-                           {p->beside[k], HV_DTYPE_FLOAT32, BESIDE, HV_CODEC_NONE, NULL, 0, 0}};
+    hv_run_part parts[] = {{p->values[k], HV_DTYPE_FLOAT32, COMPARED, HV_CODEC_NONE, NULL, 0, 0, 0},
+                           {p->halves[k], HV_DTYPE_BFLOAT16, COMPARED, HV_CODEC_NONE, k && away ? &p->device.table : NULL, 0, 0, 0},
+                           {p->beside[k], HV_DTYPE_FLOAT32, BESIDE, HV_CODEC_NONE, NULL, 0, 0, 0}};
     assert_int_equal(hv_run_init(&p->run[k], &p->mem, parts, 3, chunk_values, NULL), HV_OK);
   }
   if (away)
@@ -638,6 +640,56 @@ static void broken_average_is_not_compared(void **state) {
   free_pair(&p);
 }
 
+/* Each codec of a chunk has its own size. Bytes of another codec are none of its own, whatever their size is. */
+static void width_of_a_chunk_is_that_of_its_codec(void **state) {
+  (void)state;
+  static float values[300];
+  static uint8_t codes[2048];
+  hv_mem mem;
+  hv_run run;
+  const hv_kern *kern = hv_cpu_best();
+  hv_mem_init(&mem, NULL, HV_MEM_UNLIMITED);
+  const hv_run_part parts[] = {{values, HV_DTYPE_FLOAT32, 200, HV_CODEC_FLOAT16, NULL, 0, 0, HV_CODEC_LINEAR4},
+                               {values + 200, HV_DTYPE_FLOAT32, 100, HV_CODEC_FLOAT16, NULL, 0, 0, HV_CODEC_NONE}};
+  assert_int_equal(hv_run_init(&run, &mem, parts, 2, 200, NULL), HV_OK);
+  assert_int_equal(run.n_chunks, 2); /* other codecs begin another chunk */
+  for (uint32_t i = 0; i < run.n_chunks; i++) {
+    hv_run_chunk wide = hv_run_chunk_of(&run, i), narrow = hv_run_narrow_chunk_of(&run, i);
+    assert_int_equal(wide.codec, HV_CODEC_FLOAT16);
+    assert_int_equal(narrow.codec, i ? HV_CODEC_FLOAT16 : HV_CODEC_LINEAR4);
+    assert_int_equal(narrow.bytes, wide.narrow_bytes);
+    assert_true(i ? narrow.bytes == wide.bytes : narrow.bytes < wide.bytes);
+    for (int codec = 0; codec < HV_CODEC_SCALED_ROWS; codec++) {
+      size_t size;
+      int is_narrow = -1;
+      assert_int_equal(hv_run_encode(&run, kern, i, (hv_codec)codec, codes, sizeof codes, &size), HV_OK);
+      hv_span halves[2] = {hv_span_of(codes, 7), hv_span_of(codes + 7, size - 7)};
+      int is_own = codec == HV_CODEC_FLOAT16 || codec == (int)narrow.codec;
+      assert_int_equal(hv_run_width(&run, i, halves, 2, &is_narrow), is_own ? HV_OK : HV_MALFORMED);
+      if (is_own)
+        assert_int_equal(is_narrow, codec == HV_CODEC_LINEAR4);
+      halves[1].size--;
+      assert_int_equal(hv_run_width(&run, i, halves, 2, &is_narrow), HV_MALFORMED);
+      assert_int_equal(hv_run_width(&run, !i, halves, 2, &is_narrow), HV_MALFORMED); /* of another number of values */
+    }
+  }
+  hv_run_fini(&run);
+  hv_run_part one = parts[0]; /* LINEAR4 has a scale, so this chunk would be larger */
+  one.n_values = 1;
+  assert_int_equal(hv_run_init(&run, &mem, &one, 1, 200, NULL), HV_OK);
+  assert_int_equal(hv_run_narrow_chunk_of(&run, 0).codec, HV_CODEC_FLOAT16);
+  assert_int_equal(hv_run_chunk_of(&run, 0).narrow, HV_CODEC_NONE);
+  hv_run_fini(&run);
+  hv_error err = {0};
+  hv_run_part wrong = parts[0];
+  wrong.codec = HV_CODEC_LINEAR4, wrong.narrow = HV_CODEC_LINEAR8;
+  assert_int_equal(hv_run_init(&run, &mem, &wrong, 1, 200, &err), HV_INVALID);
+  assert_non_null(strstr(err.text, "fewer bits"));
+  wrong.narrow = HV_CODEC_COUNT;
+  assert_int_equal(hv_run_init(&run, &mem, &wrong, 1, 200, &err), HV_INVALID);
+  assert_int_equal(mem.blocks, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_cover_every_value_once_and_never_cross_a_section),
@@ -656,6 +708,7 @@ int main(void) {
       cmocka_unit_test(mean_of_equal_values_is_bit_equal),
       cmocka_unit_test(average_of_another_state_changes_values_and_roundings_do_not),
       cmocka_unit_test(broken_average_is_not_compared),
+      cmocka_unit_test(width_of_a_chunk_is_that_of_its_codec),
   };
   return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }
