@@ -120,46 +120,79 @@ static int read_stamps(PyObject *list, hv_hive_entry *entry) {
   return 0;
 }
 
-typedef hv_status keep_entry(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err);
+/* -1 with an error raised. */
+static int read_before(const char *before, Py_ssize_t size, hv_hive_entry *entry) {
+  if (size != sizeof entry->before) {
+    PyErr_Format(PyExc_ValueError, "a mark has %zu bytes, not %zd", sizeof entry->before, size);
+    return -1;
+  }
+  memcpy(entry->before, before, sizeof entry->before);
+  return 0;
+}
 
-/* args: (averager, epoch, before, stamps). */
-static PyObject *keeps(PyObject *object, PyObject *args, keep_entry *keep) {
-  py_log *self = (py_log *)object;
-  PyObject *averager, *stamps;
-  unsigned long long epoch;
-  const char *before;
-  Py_ssize_t size;
-  hv_hive_entry entry = {0};
+typedef hv_status keep_entry(hv_hive_step_log *log, hv_hive_averager *averager, hv_hive_entry *entry, hv_error *err);
+
+/* NULL: an error is raised. */
+static PyObject *keeps(py_log *self, PyObject *averager, hv_hive_entry *entry, keep_entry *keep) {
   hv_error err = {0};
   hv_status status;
-  if (!PyArg_ParseTuple(args, "OO&y#O", &averager, bind_whole_number, &epoch, &before, &size, &stamps))
-    return NULL;
-  if (size != sizeof entry.before) {
-    PyErr_Format(PyExc_ValueError, "a mark has %zu bytes, not %zd", sizeof entry.before, size);
-    return NULL;
-  }
-  if (read_stamps(stamps, &entry) < 0 || check_usable(self) < 0)
-    return NULL;
-  hv_hive_averager *inner = bind_averager_enter(averager);
+  hv_hive_averager *inner = check_usable(self) < 0 ? NULL : bind_averager_enter(averager);
   if (!inner)
     return NULL;
-  entry.epoch = epoch;
-  memcpy(entry.before, before, sizeof entry.before);
   hv_hive_step_log *log = come_in(self);
   Py_BEGIN_ALLOW_THREADS;
-  status = keep(log, inner, &entry, &err);
+  status = keep(log, inner, entry, &err);
   Py_END_ALLOW_THREADS;
   bind_users_leave(&self->users);
   bind_averager_leave(averager);
   return outcome(self, status, &err);
 }
 
+/* args: (averager, epoch, before, stamps). */
+static PyObject *keeps_average(PyObject *object, PyObject *args, keep_entry *keep) {
+  PyObject *averager, *stamps;
+  unsigned long long epoch;
+  const char *before;
+  Py_ssize_t size;
+  hv_hive_entry entry = {0};
+  if (!PyArg_ParseTuple(args, "OO&y#O", &averager, bind_whole_number, &epoch, &before, &size, &stamps))
+    return NULL;
+  entry.epoch = epoch;
+  if (read_before(before, size, &entry) < 0 || read_stamps(stamps, &entry) < 0)
+    return NULL;
+  return keeps((py_log *)object, averager, &entry, keep);
+}
+
+static hv_status adds(hv_hive_step_log *log, hv_hive_averager *averager, hv_hive_entry *entry, hv_error *err) {
+  return hv_hive_step_log_add(log, averager, entry, err);
+}
+
+static hv_status hears(hv_hive_step_log *log, hv_hive_averager *averager, hv_hive_entry *entry, hv_error *err) {
+  return hv_hive_step_log_hear(log, averager, entry, err);
+}
+
 static PyObject *log_add(PyObject *object, PyObject *args) {
-  return keeps(object, args, hv_hive_step_log_add);
+  return keeps_average(object, args, adds);
+}
+
+static PyObject *log_add_own(PyObject *object, PyObject *args) {
+  PyObject *averager;
+  unsigned long long epoch;
+  const char *before;
+  Py_ssize_t size;
+  hv_hive_entry entry = {0};
+  if (!PyArg_ParseTuple(args, "OO&y#", &averager, bind_whole_number, &epoch, &before, &size))
+    return NULL;
+  entry.epoch = epoch;
+  if (read_before(before, size, &entry) < 0)
+    return NULL;
+  PyObject *none = keeps((py_log *)object, averager, &entry, hv_hive_step_log_add_own);
+  Py_XDECREF(none);
+  return none ? PyLong_FromUnsignedLongLong(entry.stamps[0]) : NULL;
 }
 
 static PyObject *log_hear(PyObject *object, PyObject *args) {
-  return keeps(object, args, hv_hive_step_log_hear);
+  return keeps_average(object, args, hears);
 }
 
 static PyObject *log_end(PyObject *object, PyObject *ignored) {
@@ -307,6 +340,10 @@ static PyMethodDef methods[] = {
     {"add", log_add, METH_VARARGS,
      "add(averager, epoch, before, stamps): offers what the averager's last step kept, which ended the epoch. before: mark of the\n"
      "replica that makes the step. On an error there are no entries any more."},
+    {"add_own", log_add_own, METH_VARARGS,
+     "add_own(averager, epoch, before) -> stamp: the same of the averager's values, as a step by this peer itself. They become "
+     "what\n"
+     "others will have, which may be so after an error, too."},
     {"end", log_end, METH_NOARGS, "end(): withdraws all entries."},
     {"offered", log_offered, METH_NOARGS, "offered() -> (entries on offer, epoch of the oldest, bytes of all)"},
     {"want", log_want, METH_VARARGS,

@@ -570,6 +570,9 @@ void hv_hive_step_log_free(hv_hive_step_log *log);
 /* Takes what the averager's last step kept as the entry of an epoch, which ends. HV_NOT_FOUND: it kept nothing; HV_STATE: the epoch
  * was too short; HV_TOO_LARGE, HV_NOMEM. The log has no entry then. */
 hv_status hv_hive_step_log_add(hv_hive_step_log *log, hv_hive_averager *averager, const hv_hive_entry *entry, hv_error *err);
+/* The same of the averager's values, as a step by this peer itself (core/average/average.h): they become what others will have,
+ * which may be so after an error, too. Sets the entry's stamp. The caller holds the tensors. */
+hv_status hv_hive_step_log_add_own(hv_hive_step_log *log, hv_hive_averager *averager, hv_hive_entry *entry, hv_error *err);
 hv_status hv_hive_step_log_end(hv_hive_step_log *log, hv_error *err);
 /* Number of entries on offer, epoch of the oldest, and their bytes. */
 hv_status hv_hive_step_log_offered(hv_hive_step_log *log, size_t *n, uint64_t *first, uint64_t *bytes, hv_error *err);

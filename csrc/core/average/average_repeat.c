@@ -1,5 +1,8 @@
-/* Averages that other peers kept, written into the tensors of this one (contract in average.h). */
+/* Averages that other peers kept, written into the tensors of this one; and a step of its own that others can repeat (contract in
+ * average.h).
+ */
 #include "core/average/average_inner.h"
+#include "core/reduce/kept.h"
 
 uint64_t hv_average_kept_size(const hv_average *self) {
   uint64_t size = 0;
@@ -45,4 +48,62 @@ hv_status hv_average_repeat(const hv_average *self, const hv_span *chunks, size_
       hv_fail(err, status, "cannot repeat a step: chunk %u of its average could not be written into the tensors (%s)", i,
               hv_status_text(status));
   return status;
+}
+
+/* ---- a step of its own ---- */
+
+/* Encodes a chunk into a payload of its own. */
+static hv_status encode(const hv_average *self, uint32_t index, hv_payload **out) {
+  hv_mem *mem = self->all->env->mem;
+  hv_run_chunk chunk = hv_run_chunk_of(&self->run, index);
+  size_t size = 0;
+  uint8_t *bytes = hv_mem_alloc(mem, chunk.bytes);
+  hv_status status =
+      bytes ? hv_run_encode(&self->run, self->kern, index, (hv_codec)chunk.codec, bytes, chunk.bytes, &size) : HV_NOMEM;
+  if (status == HV_OK) {
+    *out = hv_payload_borrow(mem, bytes, size, hv_mem_free, bytes);
+    status = *out ? HV_OK : HV_NOMEM;
+  }
+  if (status != HV_OK)
+    hv_mem_free(bytes);
+  return status;
+}
+
+/* Bytes that differ have different stamps. */
+static hv_status stamp_of(const hv_average *self, const hv_payload *chunks, uint64_t *out) {
+  hv_env *env = self->all->env;
+  hv_hash all, *each = hv_mem_array(env->mem, chunks->n_parts, sizeof *each);
+  if (!each)
+    return HV_NOMEM;
+  for (size_t i = 0; i < chunks->n_parts; i++)
+    env->sha256(env, chunks->parts[i], &each[i]);
+  env->sha256(env, hv_span_of(each, chunks->n_parts * sizeof *each), &all);
+  hv_mem_free(each);
+  *out = hv_le_get(all.bytes, 8) | 1; /* 0 is an average that nobody else has */
+  return HV_OK;
+}
+
+hv_status hv_average_keep(const hv_average *self, hv_payload **chunks, uint64_t *stamp, hv_error *err) {
+  hv_kept *kept = NULL;
+  if (self->config.auxiliary || self->config.alpha != 1)
+    return hv_fail(err, HV_UNSUPPORTED, "cannot keep a step: the averager is auxiliary, or its averaging_alpha is not 1");
+  hv_status status = hv_kept_new(self->all->env->mem, self->run.n_chunks, &kept);
+  for (uint32_t i = 0; i < self->run.n_chunks && status == HV_OK; i++) {
+    hv_payload *one = NULL;
+    if ((status = encode(self, i, &one)) == HV_OK)
+      hv_kept_put(kept, i, one);
+    hv_payload_release(one);
+  }
+  hv_payload *all = status == HV_OK ? hv_kept_take(kept) : NULL;
+  hv_kept_free(kept);
+  if (all)
+    status = stamp_of(self, all, stamp);
+  for (uint32_t i = 0; all && i < self->run.n_chunks && status == HV_OK; i++)
+    status = hv_run_decode(&self->run, self->kern, i, &all->parts[i], 1);
+  if (status == HV_OK) {
+    *chunks = all;
+    return HV_OK;
+  }
+  hv_payload_release(all);
+  return hv_fail(err, status, "cannot keep a step for others: %s", hv_status_text(status));
 }

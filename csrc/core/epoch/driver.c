@@ -50,8 +50,11 @@ struct hv_epoch_driver {
   int is_loading, only_look, is_busy, is_leaving, is_told_over;
   hv_step_log *log; /* NULL: it keeps and repeats nothing */
   int log_stops;
-  uint64_t comes;  /* 1 + the epoch of the state whose bytes begin to come; 0: the machine knows */
-  uint64_t wanted; /* the epoch whose entry the machine waits for */
+  hv_payload *own; /* what the log will have of a step of its own, which the hands make now; NULL: it is none */
+  hv_step_log_facts own_facts;
+  uint64_t own_number; /* of that action */
+  uint64_t comes;      /* 1 + the epoch of the state whose bytes begin to come; 0: the machine knows */
+  uint64_t wanted;     /* the epoch whose entry the machine waits for */
   int wants;
   hv_lineage_member members[HV_EPOCH_MEMBERS];
 };
@@ -142,6 +145,29 @@ static void keeps(hv_epoch_driver *d, uint64_t epoch, const hv_epoch_facts *fact
   memcpy(entry.before, view.swarms.bytes, HV_BALLOT_LINEAGE);
   /* one that has no place is missing there, as it would be later */
   hv_step_log_add(d->log, &entry, facts->stamp && view.any && is_mine ? chunks : NULL);
+}
+
+/* Rule 24 of it. */
+static void begins_own(hv_epoch_driver *d, const hv_epoch_order *order) {
+  hv_average *gradients = d->rounds[HV_EPOCH_GRADIENTS].average;
+  d->own_number = order->number;
+  d->own_facts = (hv_step_log_facts){.epoch = d->machine.end.epoch, .n_stamps = 1};
+  memcpy(d->own_facts.before, d->machine.lineage->mark.bytes, HV_BALLOT_LINEAGE);
+  if (!d->log || !d->config.log_memory || hv_average_keep(gradients, &d->own, &d->own_facts.stamps[0], NULL) != HV_OK)
+    d->own = NULL;
+}
+
+static void has_made_own(hv_epoch_driver *d, hv_epoch_event *event) {
+  if (!d->own || d->own_number != event->number)
+    return;
+  if (event->ok > 0) {
+    event->step.stamps = d->own_facts.stamps;
+    event->step.n_stamps = 1;
+    if (d->log)
+      hv_step_log_add(d->log, &d->own_facts, d->own);
+  }
+  hv_payload_release(d->own);
+  d->own = NULL;
 }
 
 static void tells_entry(hv_epoch_driver *d) {
@@ -485,6 +511,8 @@ static void carries_out(hv_epoch_driver *d, const hv_epoch_order *order) {
       hv_progress_disbelieve(d->progress, order->epoch, (uint32_t)(order->wait_us / 1000));
     break;
   case HV_EPOCH_ACT:
+    if (order->action == HV_EPOCH_STEP && order->ask)
+      begins_own(d, order);
     if (hands->act)
       hands->act(hands->arg, order);
     else
@@ -547,6 +575,7 @@ void hv_epoch_driver_batch(hv_epoch_driver *d, uint64_t samples, uint64_t took_u
 
 void hv_epoch_driver_done(hv_epoch_driver *d, uint64_t number, int ok, uint64_t took_us) {
   hv_epoch_event event = {.kind = HV_EPOCH_DONE, .number = number, .ok = ok, .took_us = took_us};
+  has_made_own(d, &event);
   drives(d, &event);
 }
 
@@ -676,5 +705,6 @@ void hv_epoch_driver_free(hv_epoch_driver *d) {
     hv_progress_close(d->progress);
   }
   hv_step_log_free(d->log);
+  hv_payload_release(d->own);
   hv_mem_free(d);
 }

@@ -82,13 +82,14 @@ hv_epoch_order *epoch_tell(hv_epoch *self, hv_epoch_notice notice) {
   return order;
 }
 
-void epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n) {
+hv_epoch_order *epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n) {
   hv_epoch_order *order = epoch_order(self, HV_EPOCH_ACT);
   order->lane = lane;
   order->action = self->end.action[lane] = action;
   order->number = self->end.acting[lane] = ++self->numbers;
   order->samples = n;
   order->epoch = self->told;
+  return order;
 }
 
 void epoch_wake(hv_epoch *self, int ask) {
@@ -150,6 +151,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .alone_since_us = HV_EPOCH_NONE,
                      .wrong_since_us = HV_EPOCH_NONE,
                      .ahead_us = HV_EPOCH_NONE,
+                     .came_us = HV_EPOCH_NONE,
                      .left_out = HV_EPOCH_NONE,
                      .offers = {.offered = HV_EPOCH_NONE,
                                 .copied = HV_EPOCH_NONE,
@@ -561,6 +563,8 @@ void hv_epoch_on(hv_epoch *self, const hv_epoch_event *e) {
   if (self->state == HV_EPOCH_OVER)
     return;
   self->at_us = e->now_us;
+  if (e->figures->n_coming)
+    self->came_us = e->now_us;
   switch (e->kind) {
   case HV_EPOCH_BATCH:
     has_batch(self, e);

@@ -52,26 +52,27 @@ enum {
 #define HV_EPOCH_LINE_US UINT64_C(3600000000) /* the longest time for a round that the line, and no option, makes so long */
 
 enum {
-  HV_EPOCH_LEAST_US = 100000,   /* of a search for a group, whatever matchmaking_time says */
-  HV_EPOCH_AHEAD_US = 500000,   /* groups form so long before an epoch's end, or when half of its samples are there */
-  HV_EPOCH_CHASE_US = 300000,   /* a peer that loads a state within this time is waited for as an epoch begins */
-  HV_EPOCH_NOTICE_US = 100000,  /* the others are to know so long before the epoch begins */
-  HV_EPOCH_AGAIN_US = 500000,   /* between two looks for states */
-  HV_EPOCH_ASK_US = 10000,      /* between two questions whether the epoch has begun whose state is loaded */
-  HV_EPOCH_REST_US = 250000,    /* the first pause after a load that failed */
-  HV_EPOCH_DOUBT_US = 1000000,  /* the first doubt */
-  HV_EPOCH_GIVEN_US = 10000000, /* without a doubt, once a state has been given */
-  HV_EPOCH_OFFER_US = 250000,   /* between two offers at least */
-  HV_EPOCH_OFFER_COST = 50,     /* offering takes 1/50 of the time at most */
-  HV_EPOCH_OFFER_BURST = 8,     /* offers for those who come that may be ahead of that */
-  HV_EPOCH_HOLD_COST = 10,      /* holding takes 1/10 of the time at most, after two holds */
-  HV_EPOCH_SHORT_US = 1000000,  /* epochs that are shorter are over before a state has come through a hub */
-  HV_EPOCH_SLACK_US = 100000,   /* a step's time beyond those of its parts */
-  HV_EPOCH_LEAP = 1 << 20,      /* epochs by which a count may be ahead without a state */
-  HV_EPOCH_FAR_AHEAD = 2,       /* epochs that a peer is ahead of the others, which follow it no more */
-  HV_EPOCH_BEYOND = 2,          /* offers by which claims may be ahead of the newest state that was found */
-  HV_EPOCH_ENTRIES = 32,        /* averages that a peer repeats rather than to load a state, at most */
-  HV_EPOCH_STAMPS = 16,         /* of one of them */
+  HV_EPOCH_LEAST_US = 100000,        /* of a search for a group, whatever matchmaking_time says */
+  HV_EPOCH_AHEAD_US = 500000,        /* groups form so long before an epoch's end, or when half of its samples are there */
+  HV_EPOCH_CHASE_US = 300000,        /* a peer that loads a state within this time is waited for as an epoch begins */
+  HV_EPOCH_NOTICE_US = 100000,       /* the others are to know so long before the epoch begins */
+  HV_EPOCH_AGAIN_US = 500000,        /* between two looks for states */
+  HV_EPOCH_ASK_US = 10000,           /* between two questions whether the epoch has begun whose state is loaded */
+  HV_EPOCH_REST_US = 250000,         /* the first pause after a load that failed */
+  HV_EPOCH_DOUBT_US = 1000000,       /* the first doubt */
+  HV_EPOCH_GIVEN_US = 10000000,      /* without a doubt, once a state has been given */
+  HV_EPOCH_OFFER_US = 250000,        /* between two offers at least */
+  HV_EPOCH_OFFER_COST = 50,          /* offering takes 1/50 of the time at most */
+  HV_EPOCH_OFFER_BURST = 8,          /* offers for those who come that may be ahead of that */
+  HV_EPOCH_HOLD_COST = 10,           /* holding takes 1/10 of the time at most, after two holds */
+  HV_EPOCH_KEEPS_OWN_US = 600000000, /* after somebody was on the way the log has the steps of a peer by itself */
+  HV_EPOCH_SHORT_US = 1000000,       /* epochs that are shorter are over before a state has come through a hub */
+  HV_EPOCH_SLACK_US = 100000,        /* a step's time beyond those of its parts */
+  HV_EPOCH_LEAP = 1 << 20,           /* epochs by which a count may be ahead without a state */
+  HV_EPOCH_FAR_AHEAD = 2,            /* epochs that a peer is ahead of the others, which follow it no more */
+  HV_EPOCH_BEYOND = 2,               /* offers by which claims may be ahead of the newest state that was found */
+  HV_EPOCH_ENTRIES = 32,             /* averages that a peer repeats rather than to load a state, at most */
+  HV_EPOCH_STAMPS = 16,              /* of one of them */
   HV_EPOCH_ORDERS = 32,
   HV_EPOCH_MEMBERS = 256
 };
@@ -393,6 +394,7 @@ typedef struct hv_epoch {
   hv_epoch_offers offers;
   int is_apart;      /* its latest step was its own */
   int has_to_apply;  /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
+  uint64_t came_us;  /* when somebody was last on the way; HV_EPOCH_NONE: never */
   uint64_t ahead_us; /* since when it is far ahead of the others; HV_EPOCH_NONE: it is not */
   int goes_back;     /* the state that it loads is of an epoch before its own */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;

@@ -149,7 +149,8 @@ static void counts(hv_epoch *self, const epoch_event *e) {
   epoch_wake(self, 0);
 }
 
-/* The mark moves with the step: by the average's stamp, or by this peer's name (lineage, rules 2 and 3). */
+/* The mark moves with the step: by the stamp of the average, or of what the log keeps of a step of its own, or by this peer's name
+ * (lineage, rules 2 and 3). */
 static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts, uint64_t now_us) {
   hv_epoch_run *r = &self->end;
   r->stepped = 1;
@@ -161,11 +162,17 @@ static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts, uint64
     return;
   if (facts->setup.size)
     hv_lineage_set_up(self->lineage, self->config.env, facts->setup);
-  if (r->averaged)
+  if (r->averaged || facts->n_stamps)
     hv_lineage_stepped(self->lineage, self->config.env, facts->n_stamps ? facts->stamps : &r->stamp,
                        facts->n_stamps ? facts->n_stamps : 1, facts->frozen, facts->n_frozen, self->config.target);
   else
     hv_lineage_stepped_alone(self->lineage, self->config.env, &self->config.me, r->epoch, now_us, r->samples);
+}
+
+/* Rule 24 of the log: others will want to repeat it. */
+static int keeps_own(const hv_epoch *self) {
+  int has_come = self->came_us != HV_EPOCH_NONE && self->at_us < self->came_us + HV_EPOCH_KEEPS_OWN_US;
+  return self->config.entry_bytes && (has_come || self->traits.lead);
 }
 
 static int steps(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
@@ -175,7 +182,7 @@ static int steps(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
     has_stepped(self, &(hv_epoch_step_facts){0}, e->now_us);
     return 0;
   }
-  epoch_act(self, lane, HV_EPOCH_STEP, self->end.samples);
+  epoch_act(self, lane, HV_EPOCH_STEP, self->end.samples)->ask = self->end.alone && keeps_own(self);
   return 1;
 }
 

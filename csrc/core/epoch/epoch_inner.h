@@ -16,7 +16,7 @@ typedef hv_epoch_event epoch_event;
 void epoch_moves(hv_epoch *self, hv_epoch_state to);
 hv_epoch_order *epoch_order(hv_epoch *self, hv_epoch_order_kind kind);
 hv_epoch_order *epoch_tell(hv_epoch *self, hv_epoch_notice notice);
-void epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n);
+hv_epoch_order *epoch_act(hv_epoch *self, hv_epoch_lane lane, unsigned action, uint64_t n);
 void epoch_wake(hv_epoch *self, int ask);
 void epoch_reached(hv_epoch *self);
 void epoch_cancel(hv_epoch *self);

@@ -103,7 +103,7 @@ void hv_hive_step_log_free(hv_hive_step_log *log) {
 
 static void start_add(hv_hive_op *o, hv_node *node) {
   request *r = asked(o);
-  hv_payload *chunks = hv_hive_averager_take_kept(r->averager);
+  hv_payload *chunks = r->chunks ? hv_payload_keep(r->chunks) : hv_hive_averager_take_kept(r->averager);
   (void)node;
   hv_status status = hv_step_log_add(o->u.log.log->log, &r->facts, chunks);
   hv_payload_release(chunks);
@@ -126,6 +126,18 @@ hv_status hv_hive_step_log_add(hv_hive_step_log *log, hv_hive_averager *averager
     return hv_fail(err, HV_INVALID, "an average of the log has 1 to %d stamps, not %zu", HV_HIVE_STEP_LOG_STAMPS, entry->n_stamps);
   request r = {.averager = averager, .facts = facts_of(entry)};
   return ask(log, &r, start_add, err);
+}
+
+hv_status hv_hive_step_log_add_own(hv_hive_step_log *log, hv_hive_averager *averager, hv_hive_entry *entry, hv_error *err) {
+  entry->n_stamps = 1;
+  request r = {.averager = averager};
+  hv_status status = hv_average_keep(hv_hive_averager_core(averager), &r.chunks, &entry->stamps[0], err);
+  if (status != HV_OK)
+    return status;
+  r.facts = facts_of(entry);
+  status = ask(log, &r, start_add, err);
+  hv_payload_release(r.chunks);
+  return status;
 }
 
 static void start_hear(hv_hive_op *o, hv_node *node) {

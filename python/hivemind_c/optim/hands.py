@@ -169,6 +169,7 @@ class Hands:
     @torch.no_grad()
     def _step(self, order: Order) -> Dict[str, Any]:
         optimizer, end = self._optimizer, self.end
+        own = self.log.add_own(end.epoch) if order.ask and all(end.takes) else ()
         with self._gradients.use_averaged_gradients(end.takes, end.main, end.beside):
             norm = None
             if not optimizer.schedule.outer:
@@ -182,7 +183,7 @@ class Hands:
             end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
             self._state.step_optimizer()
             if optimizer.schedule.outer:
-                self._state.apply_buffers(end.averaged)
+                self._state.apply_buffers(end.averaged or bool(own))
         if end.is_repeated:
             self.repeated += 1
             end.notes.repeated_steps += 1
@@ -190,6 +191,8 @@ class Hands:
             "Optimizer step: done! This peer contributed %d samples to swarm epoch %d", end.samples, end.epoch
         )
         facts: Dict[str, Any] = dict(setup=optimizer.setups.take_change())
+        if own:
+            facts.update(stamps=own)
         if end.averaged:
             # who froze others has stepped otherwise
             facts.update(frozen=[i for i, takes in enumerate(end.takes) if not takes])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import _hivemind_c
 from _hivemind_c import HivemindError
@@ -74,20 +74,36 @@ class StepLog:
             epoch: The swarm epoch that the step ends.
             stamps: Stamps of the averages.
         """
+        self._add(epoch, lambda core, before: core.add(self._averager.core, epoch, before, stamps))
+
+    def add_own(self, epoch: int) -> Tuple[int, ...]:
+        """The replica is about to step with this peer's own values, which become what others will have of them.
+
+        Returns the stamp of that step; none: nobody can repeat it.
+
+        Args:
+            epoch: The swarm epoch that the step ends.
+        """
+        stamp = self._add(epoch, lambda core, before: core.add_own(self._averager.core, epoch, before))
+        return () if stamp is None else (stamp,)
+
+    def _add(self, epoch: int, adds: Callable[[Any, bytes], Any]) -> Any:
         if self.core is None or not self._averager.keeps_averages:
-            return
+            return None
         with self._lock:
             before, self._is_stepping = self._lineage.mark, True
             if not before or (self._mark and self._mark != before):
                 self._end()
             if not before:
-                return
+                return None
             try:
-                self.core.add(self._averager.core, epoch, before, stamps)
+                added = adds(self.core, before)
                 self._mark = before
+                return added
             except HivemindError as error:
                 self._mark = b""
                 logger.debug("swarm epoch %d: its average is not kept: %s", epoch, error)
+                return None
 
     def follow(self) -> None:
         """The replica may have moved."""

@@ -3,10 +3,12 @@
 import itertools
 import threading
 import time
+from functools import partial
 
 import pytest
 import torch
 
+import hivemind_c
 from hivemind_c.optim.load_progress import Repeating
 from optim_support import Peer, flat, loads_slowly, meet, network, settle, together
 from support import eventually
@@ -112,6 +114,34 @@ def test_averages_come_beside_a_load_of_several_epochs(peers):
         settle(peer.optimizer)
     epoch = min(max(peer.after) for peer in (*two, joiner))
     assert torch.equal(joiner.after[epoch], two[0].after[epoch])
+
+
+LOCAL = dict(use_local_updates=True, outer_optimizer=partial(torch.optim.SGD, lr=0.7, momentum=0.5, nesterov=True))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, dict(LATE, delay_grad_averaging=True), LOCAL], ids=["now", "gradients late", "local steps"]
+)
+def test_newcomer_of_a_lone_founder_repeats_its_own_steps(peers, options):
+    """Its load takes longer than the founder waits, and nobody but the founder has made the steps since."""
+    eight = dict(grad_compression=hivemind_c.Uniform8BitQuantization())
+    exact = {} if "outer_optimizer" in options else dict(average_state_every=50)
+    options = dict(optimizer="adamw", log_memory=1 << 20, **exact, **eight, **options)
+    (founder,) = peers(1, 0, **options)
+    founder.train(2, 0.0)
+    (joiner,) = peers(1, 1, **options)
+    loads_slowly(joiner.optimizer.state_averager, 9 * PAUSE)
+    hands, machine = joiner.optimizer.driver.hands, joiner.optimizer.driver.machine
+    with Training(founder), Training(joiner):
+        assert eventually(lambda: machine.has_met)
+        assert hands.adopted == 1 and hands.repeated >= 1
+    for peer in (founder, joiner):
+        settle(peer.optimizer)
+        assert peer.optimizer.ledger.samples.figures()["lost"] == 0 or peer is joiner
+    assert joiner.optimizer.state_averager.lineage.mark == founder.optimizer.state_averager.lineage.mark
+    for mine, others in zip(*(peer.optimizer.state_averager.parameters.main for peer in (joiner, founder))):
+        assert torch.equal(mine, others)
+    assert machine.moves_wrong == founder.optimizer.driver.machine.moves_wrong == 0
 
 
 class SlowLog:

@@ -247,6 +247,48 @@ static void averages_that_do_not_fit_are_not_repeated(void **unused) {
   close_scene(&s);
 }
 
+/* A peer that repeats it has the same bits then. Another step has another stamp. */
+static void step_of_its_own_is_repeated_to_the_bit(void **unused) {
+  (void)unused;
+  static const hv_codec codecs[] = {HV_CODEC_NONE, HV_CODEC_FLOAT16, HV_CODEC_UNIFORM8, HV_CODEC_LINEAR4, HV_CODEC_SCALED_ROWS};
+  for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+    scene s;
+    play(&s, 100 + c, codecs[c], codecs[c], 0);
+    peer *one = &s.peers[0], *other = &s.peers[PEERS - 1];
+    uint64_t stamp = 0, again = 0;
+    float before[VALUES];
+    for (int k = 0; k < VALUES; k++)
+      one->values[k] = before[k] = cosf((float)k);
+    assert_int_equal(hv_average_keep(one->average, &one->kept, &stamp, NULL), HV_OK);
+    assert_int_not_equal(stamp, 0);
+    assert_int_equal(one->kept->size, hv_average_kept_size(one->average));
+    assert_int_equal(memcmp(before, one->values, sizeof before) == 0, codecs[c] == HV_CODEC_NONE);
+    assert_int_equal(hv_average_repeat(other->average, one->kept->parts, one->kept->n_parts, NULL), HV_OK);
+    assert_memory_equal(other->values, one->values, sizeof one->values);
+    assert_memory_equal(other->halves, one->halves, sizeof one->halves);
+    other->values[0] += 1;
+    assert_int_equal(hv_average_keep(other->average, &other->kept, &again, NULL), HV_OK);
+    assert_int_not_equal(again, stamp);
+    close_scene(&s);
+  }
+}
+
+static void step_that_is_not_finite_is_not_kept(void **unused) {
+  (void)unused;
+  scene s;
+  play(&s, 110, HV_CODEC_UNIFORM8, HV_CODEC_UNIFORM8, 0);
+  peer *p = &s.peers[0];
+  float before[VALUES];
+  hv_error err = {0};
+  uint64_t stamp;
+  p->values[VALUES - 1] = NAN; /* in the last chunk of its tensor */
+  memcpy(before, p->values, sizeof before);
+  assert_int_equal(hv_average_keep(p->average, &p->kept, &stamp, &err), HV_NOT_FINITE);
+  assert_memory_equal(before, p->values, sizeof before);
+  assert_non_null(strstr(err.text, "cannot keep a step"));
+  close_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kept_averages_are_repeated_to_the_bit),
@@ -254,6 +296,8 @@ int main(void) {
       cmocka_unit_test(averages_of_both_widths_are_repeated),
       cmocka_unit_test(step_that_does_not_ask_keeps_nothing),
       cmocka_unit_test(averages_that_do_not_fit_are_not_repeated),
+      cmocka_unit_test(step_of_its_own_is_repeated_to_the_bit),
+      cmocka_unit_test(step_that_is_not_finite_is_not_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,9 +95,13 @@ static void founder_that_was_alone_loses_no_sample(void **unused) {
   s.goals = HOME_MEETS | HOME_LOSES_NOTHING | HOME_NOBODY_DOUBTS;
   plays_seeds(&s, 1);
   s.load_us = 15000000;
-  s.joiners = 2;
   s.for_us = 150000000;
-  s.goals = HOME_LOSES_NOTHING;
+  plays_seeds(&s, 1);
+  s.joiners = 2;
+  plays_seeds(&s, 1);
+  s.joiners = 1;
+  s.load_us = 60000000; /* of which an average of 8 bits is 5 */
+  s.codec = HV_CODEC_UNIFORM8;
   plays_seeds(&s, 1);
 }
 

@@ -1,4 +1,4 @@
-/* The machine of a peer by itself, as it repeats the steps of others (rules 11 to 23 of docs/design/log.md). */
+/* The machine of a peer by itself, as it repeats the steps of others (rules 11 to 24 of docs/design/log.md). */
 #include "lib/epoch_scene.h"
 
 enum { ENTRY = 1000, STATE = 6 * ENTRY };
@@ -214,6 +214,47 @@ static void peer_that_stepped_by_itself_loads_the_state(void **unused) {
   batch(s);
   acted(s, HV_EPOCH_NOW, HV_EPOCH_DROP, 1);
   assert_int_equal(s->e.state, HV_EPOCH_LOADING);
+}
+
+/* Rule 24: the founder makes the epoch's step by itself. Returns 1 if the log is to have it. */
+static int founder_steps(scene *s, const uint64_t *stamps, size_t n_stamps) {
+  epoch_is_over(s);
+  s->f.n_peers = 1;
+  batch(s);
+  acted(s, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 1);
+  const hv_epoch_order *step = has(s, HV_EPOCH_ACT);
+  assert_int_equal(step->action, HV_EPOCH_STEP);
+  int keeps = step->ask;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_DONE,
+                         .number = s->e.end.acting[HV_EPOCH_NOW],
+                         .ok = 1,
+                         .step = {.stamps = stamps, .n_stamps = n_stamps}});
+  return keeps;
+}
+
+static void founder_keeps_its_steps_for_a_newcomer(void **unused) {
+  (void)unused;
+  static const uint64_t stamp = 7;
+  scene *s = in_epoch_one();
+  epoch_begins(s);
+  s->f.n_coming = 1;
+  on(s, (hv_epoch_event){.kind = HV_EPOCH_TIME});
+  hv_lineage others = s->lineage;
+  hv_lineage_repeated(&others, &s->env.env, &stamp, 1, NULL, 0, TARGET);
+  assert_int_equal(founder_steps(s, &stamp, 1), 1);
+  assert_true(hv_mark_equal(&s->lineage.mark, &others.mark));
+}
+
+static void founder_that_nobody_joins_keeps_no_step(void **unused) {
+  (void)unused;
+  assert_int_equal(founder_steps(in_epoch_one(), NULL, 0), 0);
+  scene *s = in_epoch_one();
+  s->e.came_us = s->now_us;
+  s->now_us += HV_EPOCH_KEEPS_OWN_US;
+  assert_int_equal(founder_steps(s, NULL, 0), 0);
+  s = in_epoch_one();
+  s->e.traits.lead = 1; /* the state that is offered is an epoch older */
+  assert_int_equal(founder_steps(s, NULL, 0), 1);
 }
 
 /* The others are in epoch 20, and it loads the state that is on offer. */
@@ -436,6 +477,8 @@ int main(void) {
       cmocka_unit_test(left_out_peer_repeats_the_step_that_it_missed),
       cmocka_unit_test(left_out_peer_waits_no_longer_than_a_round_lasts),
       cmocka_unit_test(peer_that_stepped_by_itself_loads_the_state),
+      cmocka_unit_test(founder_keeps_its_steps_for_a_newcomer),
+      cmocka_unit_test(founder_that_nobody_joins_keeps_no_step),
       cmocka_unit_test(entries_come_beside_the_state),
       cmocka_unit_test(average_that_is_perhaps_under_way_is_waited_for),
       cmocka_unit_test(state_of_the_epoch_before_is_loaded_if_all_is_late),
