@@ -1,6 +1,6 @@
 """One training of the row `local-steps`: two workers in one process. Prints its loss on held-out bytes.
 
-    diloco.py WAY SEED STEPS OUTER     WAY: exact, plain, late, late_once, late_lost, or one of CODECS
+    diloco.py WAY SEED STEPS OUTER     WAY: exact, plain, late, late_once, late_lost, or one of CODECS or BESIDE
 """
 
 import json
@@ -14,6 +14,7 @@ from benchmarks.byte_model import CONTEXT, held_out_loss, loss_of, network, text
 WORKERS, ROWS, RATE, WARM_UP = 2, 4, 2e-3, 50  #: ROWS: of each worker in a step
 LR, MOMENTUM = 0.7, 0.5  #: of the outer step
 CODECS = {"float32": "NoCompression", "bits8": "Linear8BitQuantization", "bits4": "Linear4BitQuantization"}
+BESIDE = {"overlap_quarter": 0.25, "overlap_half": 0.5, "overlap_whole": 1.0}  #: part of an epoch of plain rounds
 
 
 def flat(model):
@@ -91,6 +92,36 @@ class OurStep:
         return self.anchor
 
 
+def trained_beside(workers, rule, text, starts, every, lasts):
+    """Trains with rounds beside batches, and returns a model.
+
+    Args:
+        workers: All, with the same model.
+        rule: Of the outer step.
+        text: To train on.
+        starts: Of the rows of each worker in each step.
+        every: Batches of each worker in an epoch.
+        lasts: Batches of each worker during a round, 1 or more.
+    """
+    def ends(bases, differences):
+        anchor = rule.step(differences, [1.0] * len(workers)).clone()
+        for base, worker in zip(bases, workers):
+            worker.become(anchor + flat(worker.model) - base)
+
+    travels = None
+    for step in range(1, len(starts) // every * every + 1):
+        for which, worker in enumerate(workers):
+            worker.step(text, starts[step - 1, which])
+        if travels and step % every == lasts % every:
+            ends(*travels)
+            travels = None
+        if step % every == 0:
+            bases = [flat(worker.model) for worker in workers]
+            travels = bases, [rule.anchor.detach() - base for base in bases]
+    ends(*travels)
+    return workers[0].model
+
+
 def train(way, seed, steps, outer):
     torch.set_num_threads(1)
     text, held_out = texts()
@@ -105,6 +136,8 @@ def train(way, seed, steps, outer):
     anchor = flat(workers[0].model)
     rule = OurStep(anchor, CODECS[way]) if way in CODECS else TorchStep(anchor)
     every, since = steps // outer, [0] * WORKERS
+    if way in BESIDE:
+        return held_out_loss(trained_beside(workers, rule, text, starts, every, round(BESIDE[way] * every)), held_out)
     for step in range(every * outer):
         for which, worker in enumerate(workers):
             worker.step(text, starts[step, which])

@@ -6,6 +6,7 @@ batches: a seed for each round. Ours encodes differences and their average by th
 loss against ours: 1 is the same. `exact_of_plain` is what local steps cost: the loss of the exact mode, all rows in each step, against plain.
 In `late` one worker of plain misses each third round, and its difference counts in the next one by its batches; in `late_once` with the weight of one epoch;
 in `late_lost` never. `once_of_late` and `lost_of_late` are their losses against it: over 1, batches are to count.
+The ratios `overlap_quarter`, `_half` and `_whole` are of plain whose rounds last such a part of an epoch, beside batches.
 """
 
 import sys
@@ -17,7 +18,8 @@ from benchmarks.programs import run as run_program
 
 GOALS = {"float32": 0.99, "bits8": 0.99, "bits4": 0.99}
 ROUNDS = 3
-WAYS = "exact", "plain", "late", "late_once", "late_lost", *GOALS
+OVERLAPS = "overlap_quarter", "overlap_half", "overlap_whole"
+WAYS = "exact", "plain", "late", "late_once", "late_lost", *OVERLAPS, *GOALS
 STEPS, OUTER, TIMEOUT_S = 1960, 40, 1800  # 1,024 tokens in a step of both
 QUICK_STEPS, QUICK_OUTER = 20, 4
 
@@ -40,7 +42,7 @@ def measure(run):
     contestants = {way: (lambda way=way: turn(way, run.round + 1, run.is_quick)) for way in WAYS}
     samples = run.interleave(contestants, warm_up=())
     plain = column(samples["plain"], "loss")
-    for way in GOALS:
+    for way in (*GOALS, *OVERLAPS):
         run.ratio(way, plain, column(samples[way], "loss"))
     run.ratio("exact_of_plain", column(samples["exact"], "loss"), plain)
     late = column(samples["late"], "loss")

@@ -15,7 +15,7 @@
 #define HV_LOADER_KNOWN_MAX 64           /* donors of one manifest that are remembered: half by priority, half at random */
 #define HV_LOADER_SILENT_MAX 32          /* announcers without an answer that are remembered */
 #define HV_LOADER_DONORS_MAX 16          /* donors that send at the same time */
-#define HV_LOADER_AHEAD_BYTES (4u << 20) /* bytes requested from one donor and not there yet, beyond the first two chunks */
+#define HV_LOADER_AHEAD_BYTES (8u << 20) /* bytes requested from one donor and not there yet, beyond the first two chunks */
 
 typedef struct hv_loader hv_loader;
 

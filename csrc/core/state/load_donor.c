@@ -14,9 +14,9 @@ enum {
   WIDEN_US = 3000000, /* while those who are asked have not shown that they are good, one more is asked so often */
   PATIENCE_LEAST_US = 4000000,
   PATIENCE_PACES = 8,
-  SLOW_PACES = 4,                /* so much slower than the fastest is slow */
-  MEASURED = 2 * LOAD_AHEAD_MAX, /* chunks before we call it so: answers come in bursts */
-  FORGET = 4 * LOAD_AHEAD_MAX,
+  SLOW_PACES = 4, /* so much slower than the fastest is slow */
+  MEASURED = 32,  /* chunks before we call it so: answers come in bursts */
+  FORGET = 64,
   GOOD_PACE_US = 2000000,  /* for a chunk, of a donor that is good */
   SLOWEST_BYTES = 32 << 10 /* per second, of a manifest */
 };

@@ -12,7 +12,7 @@
 
 #include "core/state/load.h"
 
-enum { LOAD_AHEAD_MAX = 16, LOAD_TICK_US = 100000 };
+enum { LOAD_AHEAD_MAX = 32, LOAD_TICK_US = 100000 };
 
 /* LOOKING for announcements -> ASKING the announcers -> FETCHING, or a PAUSE before the next look -> ENDING. */
 typedef enum load_phase { LOAD_LOOKING, LOAD_ASKING, LOAD_PAUSE, LOAD_FETCHING, LOAD_ENDING } load_phase;
