@@ -2,7 +2,7 @@
 
 #include "core/peers/spoken.h"
 
-enum { FIRST_PAUSE_MS = 500, LONGEST_PAUSE_MS = 30000 };
+enum { FIRST_PAUSE_MS = 500, LONGEST_PAUSE_MS = 30000, ALONE_PAUSE_MS = 4000, ALONE_EACH_MS = 250 };
 
 uint64_t hv_pauses_spread(hv_peers *peers, uint64_t us) {
   uint32_t r;
@@ -10,11 +10,19 @@ uint64_t hv_pauses_spread(hv_peers *peers, uint64_t us) {
   return us - us / 4 + (us / 2) * (r >> 16) / 65536;
 }
 
+/* While nobody answers, the line itself may be down, and its return is to be noticed soon. */
+static uint64_t longest_ms(const hv_peers *peers) {
+  uint64_t ms = (uint64_t)ALONE_EACH_MS * peers->n_entries;
+  if (hv_peers_alive(peers) || ms > LONGEST_PAUSE_MS)
+    return LONGEST_PAUSE_MS;
+  return ms > ALONE_PAUSE_MS ? ms : ALONE_PAUSE_MS;
+}
+
 uint64_t hv_pauses_after_failures(hv_peers *peers, unsigned failures) {
-  uint64_t ms = FIRST_PAUSE_MS;
-  while (failures-- > 1 && ms < LONGEST_PAUSE_MS)
+  uint64_t ms = FIRST_PAUSE_MS, longest = longest_ms(peers);
+  while (failures-- > 1 && ms < longest)
     ms *= 2;
-  return hv_pauses_spread(peers, (ms < LONGEST_PAUSE_MS ? ms : LONGEST_PAUSE_MS) * 1000);
+  return hv_pauses_spread(peers, (ms < longest ? ms : longest) * 1000);
 }
 
 uint64_t hv_pauses_again_at(hv_peers *peers, const hv_peer_id *id, uint64_t now_us, unsigned failures) {

@@ -2,7 +2,8 @@
  *
  * Room: core (uses peers, spoken). Used by peers.
  * Thread: the hive thread.
- * Limits: after failures 0.5 s to 30 s, doubled each time; all pauses vary by a quarter, so that a swarm does not ask in step.
+ * Limits: after failures 0.5 s to 30 s, doubled each time; while no peer lives 4 s at most, or 0.25 s for each that is known. All
+ * pauses vary by a quarter, so that a swarm does not ask in step.
  */
 #ifndef HV_CORE_PAUSES_H
 #define HV_CORE_PAUSES_H

@@ -62,6 +62,11 @@ SAID = {
         ("a file with one has at most {} bytes", "_invitation.py:FILE_LIMIT"),
         ("A denied peer gets requests for {} s after", "trust.h:HV_TRUST_TELL_MS"),
     ],
+    "design/architecture.md": [
+        ("asked again with pauses of up to {} s", "pauses.c:LONGEST_PAUSE_MS"),
+        ("While no peer is alive, pauses are {} s at most", "pauses.c:ALONE_PAUSE_MS"),
+        ("at most, or {} s for each known peer", "pauses.c:ALONE_EACH_MS"),
+    ],
     "design/matchmaking.md": [
         ("A match declares itself each {} s", "roster.c:DECLARE_AGAIN_MS"),
         ("other declarations at least each {} s", "roster.c:LOOK_MOST_MS"),

@@ -279,6 +279,26 @@ static void a_healed_partition_finds_itself(void **unused) {
   close_scene(&s);
 }
 
+/* A lost peer was asked each 30 s, so a peer found the others up to 25 s after its line's return. */
+static void peer_cut_off_for_long_is_back_within_nine_seconds(void **unused) {
+  (void)unused;
+  for (size_t cut = 0; cut < 2; cut++) { /* the first one was given no initial peer */
+    scene s;
+    open_scene(&s, 12 + cut);
+    add(&s, HV_SIM_ANY);
+    for (int i = 1; i < 4; i++)
+      add(&s, 0);
+    run(&s, 10);
+    hv_sim_group(s.sim, cut, 1);
+    run(&s, 600);
+    assert_int_equal(alive(&s, cut), 0);
+    hv_sim_heal(s.sim);
+    run(&s, 9);
+    assert_int_equal(alive(&s, cut), 3);
+    close_scene(&s);
+  }
+}
+
 static void peer_started_before_its_initial_peer_waits_for_it(void **unused) {
   (void)unused;
   scene s;
@@ -637,6 +657,7 @@ int main(void) {
       cmocka_unit_test(peer_doubted_for_a_lost_hello_is_not_new_again),
       cmocka_unit_test(well_known_pair_shares_its_hellos),
       cmocka_unit_test(a_healed_partition_finds_itself),
+      cmocka_unit_test(peer_cut_off_for_long_is_back_within_nine_seconds),
       cmocka_unit_test(peer_started_before_its_initial_peer_waits_for_it),
       cmocka_unit_test(initial_list_with_oneself_is_accepted),
       cmocka_unit_test(a_wrong_identity_is_refused),
