@@ -128,7 +128,7 @@ def test_newcomer_of_a_lone_founder_repeats_its_own_steps(peers, options):
     exact = {} if "outer_optimizer" in options else dict(average_state_every=50)
     options = dict(optimizer="adamw", log_memory=1 << 20, **exact, **eight, **options)
     (founder,) = peers(1, 0, **options)
-    founder.train(2, 0.0)
+    founder.train(2, PAUSE)
     (joiner,) = peers(1, 1, **options)
     loads_slowly(joiner.optimizer.state_averager, 9 * PAUSE)
     hands, machine = joiner.optimizer.driver.hands, joiner.optimizer.driver.machine
