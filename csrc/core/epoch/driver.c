@@ -586,6 +586,7 @@ void hv_epoch_driver_offered(hv_epoch_driver *d, uint64_t epoch, int ok) {
 
 void hv_epoch_driver_broke(hv_epoch_driver *d, uint64_t number) {
   hv_epoch_event event = {.kind = HV_EPOCH_BROKE, .number = number};
+  has_made_own(d, &event);
   drives(d, &event);
 }
 

@@ -166,10 +166,13 @@ class Hands:
         if end.alone:  # in a group the others' gradients are there where this peer has none
             end.takes = [takes and touched for takes, touched in zip(end.takes, self._gradients.touched())]
 
-    @torch.no_grad()
-    def _step(self, order: Order) -> Dict[str, Any]:
+    def _make_step(self, is_own: bool) -> None:
+        """Steps with the averages.
+
+        Args:
+            is_own: They are this peer's alone, and the log has them.
+        """
         optimizer, end = self._optimizer, self.end
-        own = self.log.add_own(end.epoch) if order.ask and all(end.takes) else ()
         with self._gradients.use_averaged_gradients(end.takes, end.main, end.beside):
             norm = None
             if not optimizer.schedule.outer:
@@ -183,7 +186,18 @@ class Hands:
             end.notes.gradient_norm = norm_of(self._gradients.averaged_grads) if norm is None else norm
             self._state.step_optimizer()
             if optimizer.schedule.outer:
-                self._state.apply_buffers(end.averaged or bool(own))
+                self._state.apply_buffers(end.averaged or is_own)
+
+    @torch.no_grad()
+    def _step(self, order: Order) -> Dict[str, Any]:
+        optimizer, end = self._optimizer, self.end
+        own = self.log.add_own(end.epoch) if order.ask and all(end.takes) else ()
+        try:
+            self._make_step(bool(own))
+        except BaseException:
+            if own:
+                self.log.broke()
+            raise
         if end.is_repeated:
             self.repeated += 1
             end.notes.repeated_steps += 1

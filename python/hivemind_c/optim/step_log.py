@@ -87,6 +87,12 @@ class StepLog:
         stamp = self._add(epoch, lambda core, before: core.add_own(self._averager.core, epoch, before))
         return () if stamp is None else (stamp,)
 
+    def broke(self) -> None:
+        """The step that was to be made with the latest entry has failed, so nobody may repeat it."""
+        if self.core is not None:
+            with self._lock:
+                self._end()
+
     def _add(self, epoch: int, adds: Callable[[Any, bytes], Any]) -> Any:
         if self.core is None or not self._averager.keeps_averages:
             return None
