@@ -163,7 +163,7 @@ uint64_t hv_average_kept_size(const hv_average *self);
 hv_status hv_average_repeat(const hv_average *self, const hv_span *chunks, size_t n, hv_error *err);
 /* The values of the tensors as a step by this peer itself, which others can repeat: encoded as an average is, and written back as
  * that decodes. *chunks: as hv_average_outcome.kept; the caller releases it. *stamp: of these bytes, not 0. HV_NOT_FINITE,
- * HV_TOO_LARGE, HV_UNSUPPORTED and HV_NOMEM before a value is written: nothing has changed. err (may be NULL) says why. Thread: as
+ * HV_UNSUPPORTED: nothing was written; HV_IO, HV_NOMEM: the tensors may be written in part. err (may be NULL) says why. Thread: as
  * hv_average_repeat. */
 hv_status hv_average_keep(const hv_average *self, hv_payload **chunks, uint64_t *stamp, hv_error *err);
 /* Changes a step's weight. HV_STATE: its all-reduce has begun. */

@@ -212,7 +212,7 @@ typedef enum hv_epoch_order_kind {
   HV_EPOCH_REFUSE,     /* the average of `epoch` that came: it is of another replica, or does not fit */
   HV_EPOCH_DISBELIEVE, /* claims of `epoch` or later, for wait_us */
   /* samples: of PREPARE: behind it when the epoch began to end, and end.samples with batches since; of STEP: behind it, and 0 if it
-     is repeated; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
+     is repeated, and `ask`: the log keeps it; of SCHEDULE: steps; of APPLY: 1: with the averaged state; of ADOPT: the epoch */
   HV_EPOCH_ACT,  /* the hands of `lane` do `action` (hv_epoch_action or hv_epoch_work), and answer with `number` */
   HV_EPOCH_TELL, /* a notice for the log */
   HV_EPOCH_GOODBYE,

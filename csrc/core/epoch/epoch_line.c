@@ -65,6 +65,6 @@ void epoch_line_chooses(hv_epoch *self, const hv_progress_figures *f) {
   double may_us = (double)part / 100 * 1e6 * (double)self->config.target / f->speed;
   if (round_us > HV_EPOCH_CHASE_US && (double)round_us > may_us)
     line->narrow = 1;
-  else if (round_us <= HV_EPOCH_CHASE_US || WIDER * (double)round_us < may_us)
+  else if (round_us <= HV_EPOCH_CHASE_US / WIDER || WIDER * (double)round_us < may_us)
     line->narrow = 0;
 }

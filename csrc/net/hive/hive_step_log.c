@@ -109,7 +109,7 @@ static void start_add(hv_hive_op *o, hv_node *node) {
   hv_payload_release(chunks);
   hv_hive_end_op(o, status,
                  status == HV_NOT_FOUND   ? "cannot keep the average: its round did not keep all of it"
-                 : status == HV_STATE     ? "cannot keep the average: its epoch lasted less than half a second"
+                 : status == HV_STATE     ? "cannot keep the average: another one was made less than 0.1 s before"
                  : status == HV_TOO_LARGE ? "cannot keep the average: it has more bytes than the log's memory; raise log_memory"
                                           : hv_status_text(status));
 }

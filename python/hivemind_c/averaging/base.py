@@ -98,6 +98,21 @@ class AveragerBase:
             if self._tensors.staged:
                 self._tensors.from_host()
 
+    def keep_own(self, log: _hivemind_c.StepLog, epoch: int, before: bytes) -> int:
+        """Makes the tensors what others will have who repeat this peer's own step. Returns the stamp of that step.
+
+        Args:
+            log: The core's log, which offers it.
+            epoch: The swarm epoch that the step ends.
+            before: Mark of the replica that makes the step.
+        """
+        with self.get_tensors():
+            self._staging.make_ready()
+            stamp = log.add_own(self.core, epoch, before)
+            if self._tensors.staged:
+                self._tensors.from_host()
+        return stamp
+
     # ---- groups ----
 
     def get_group_bits(self, wait: bool = True) -> Union[str, "concurrent.futures.Future[str]"]:

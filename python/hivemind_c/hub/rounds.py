@@ -110,7 +110,13 @@ class Rounds:
         if layout is None or not self._fits(need):
             self._begin()
             return
-        self._begin_rounds(layout, self._memory - need)
+        try:
+            self._begin_rounds(layout, self._memory - need)
+        except HivemindError as error:
+            logger.warning("%s: this hub does not average, by the layout of its trainers: %s", self._run_id, error)
+            self._end_rounds()
+            self._begin()
+            return
         kinds = " and ".join(averager.kind for averager in layout.averagers)
         logger.info("%s: averaging %s for peers that nobody can dial", self._run_id, kinds)
 

@@ -207,6 +207,7 @@ class Hands:
         facts: Dict[str, Any] = dict(setup=optimizer.setups.take_change())
         if own:
             facts.update(stamps=own)
+            end.metric = self._gradients.averaged_metric()  # as others have it
         if end.averaged:
             # who froze others has stepped otherwise
             facts.update(frozen=[i for i, takes in enumerate(end.takes) if not takes])

@@ -84,7 +84,7 @@ class StepLog:
         Args:
             epoch: The swarm epoch that the step ends.
         """
-        stamp = self._add(epoch, lambda core, before: core.add_own(self._averager.core, epoch, before))
+        stamp = self._add(epoch, lambda core, before: self._averager.keep_own(core, epoch, before))
         return () if stamp is None else (stamp,)
 
     def broke(self) -> None:
@@ -107,7 +107,9 @@ class StepLog:
                 self._mark = before
                 return added
             except HivemindError as error:
-                self._mark = b""
+                self._end()
+                if error.status == "IO":  # of a GPU; the values may be written in part
+                    raise
                 logger.debug("swarm epoch %d: its average is not kept: %s", epoch, error)
                 return None
 
