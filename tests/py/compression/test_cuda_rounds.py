@@ -110,7 +110,7 @@ def test_gpu_and_host_hold_the_same_average_under_every_codec(place, dhts):
         on_gpu, on_host = both(place, dhts, there, here, compression=codec(), prefix=codec.__name__)
         assert len(on_gpu._tensors._transfers_by_device) == 1 and not on_host._tensors._transfers_by_device
         assert (
-            sum(transfers is not None for _, _, transfers, _ in on_gpu._tensors.loans) == 7
+            sum(transfers is not None for _, _, transfers, *_ in on_gpu._tensors.loans) == 7
         )  # all but the one in float64
         gathered = together(on_gpu, on_host)
         assert gathered[0] == gathered[1] and len(gathered[0]) == 2
@@ -189,7 +189,7 @@ def test_sums_are_averaged_on_the_gpu_without_new_memory(place, dhts):
         assert len(memory) == 1 and averager.averaged_grads is averager._views
         lent = {
             tensor.untyped_storage().data_ptr()
-            for tensor, _, transfers, _ in averager._tensors.loans
+            for tensor, _, transfers, *_ in averager._tensors.loans
             if tensor.numel() > 2
         }
         assert lent == memory
