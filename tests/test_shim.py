@@ -50,6 +50,7 @@ MAY_READ_A_PRIVATE_NAME = {
 }
 MAY_COMPARE_A_STATUS = {
     "optim/driver.py Driver._offers_not": "a state that is too large for joiners is not made again",
+    "optim/step_log.py StepLog._add": "a GPU may have written the values in part",
     "optim/options.py one_of_a_run": "says to a program in its own words that it makes a second optimizer of a run",
     "optim/reporter.py Reporter._run": "its thread ends with the node",
     "averaging/averager.py DecentralizedAverager.step": "of a step that waits, all but a program's mistakes are logged",
