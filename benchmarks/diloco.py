@@ -103,6 +103,7 @@ def trained_beside(workers, rule, text, starts, every, lasts):
         every: Batches of each worker in an epoch.
         lasts: Batches of each worker during a round, 1 or more.
     """
+
     def ends(bases, differences):
         anchor = rule.step(differences, [1.0] * len(workers)).clone()
         for base, worker in zip(bases, workers):

@@ -6,7 +6,7 @@ batches: a seed for each round. Ours encodes differences and their average by th
 loss against ours: 1 is the same. `exact_of_plain` is what local steps cost: the loss of the exact mode, all rows in each step, against plain.
 In `late` one worker of plain misses each third round, and its difference counts in the next one by its batches; in `late_once` with the weight of one epoch;
 in `late_lost` never. `once_of_late` and `lost_of_late` are their losses against it: over 1, batches are to count.
-The ratios `overlap_quarter`, `_half` and `_whole` are of plain whose rounds last such a part of an epoch, beside batches.
+The ratios `overlap_quarter`, `_half` and `_whole` are of plain whose rounds last that part of an epoch, beside batches.
 """
 
 import sys

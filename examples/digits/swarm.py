@@ -52,7 +52,7 @@ class Trainer:
         self._reader.join()
 
     def done(self, epochs):
-        """Whether it has made its last epoch. It trains on then, so the one killed last finds a swarm to join, until it is let go."""
+        """Whether it has made its last epoch. It trains on until it is let go, so the one killed last finds a swarm."""
         code = self.process.poll()
         if code is not None:
             raise SystemExit(f"trainer {self.slot} ended with {code}:\n{''.join(self._errors)}")
@@ -76,7 +76,9 @@ def run(trainers, epochs, kill, seed, options, timeout):
         slots = [Trainer(slot, dht.get_visible_maddrs(), folder, ["--epochs", str(epochs), *options]) for slot in range(trainers)]
         try:
             seen = 0
-            while not all([slot.done(epochs) for slot in slots]) or (not are_equal(slots, epochs) and min(slot.epoch for slot in slots) <= epochs + LATER):
+            while not all([slot.done(epochs) for slot in slots]) or (
+                not are_equal(slots, epochs) and min(slot.epoch for slot in slots) <= epochs + LATER
+            ):
                 if time.monotonic() - begin > timeout:
                     told = "\n".join(f"trainer {slot.slot} at {slot.epoch}: {''.join(list(slot._errors)[-5:])}" for slot in slots)
                     raise SystemExit(f"not done after {timeout} s:\n{told}")

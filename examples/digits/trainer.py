@@ -35,7 +35,7 @@ def main():
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0, help="of this peer's order of the data")
     parser.add_argument("--pause", type=float, default=0.2, help="seconds after each batch, for machines that are shared")
-    parser.add_argument("--stay", action="store_true", help="train on after the last epoch, until the standard input ends")
+    parser.add_argument("--stay", action="store_true", help="train on after the last epoch until the input ends")
     args = parser.parse_args()
 
     torch.set_num_threads(1)

@@ -9,7 +9,7 @@ static uint64_t bytes_moved(const hv_average_work *w) {
   const hv_round_member *me = &group->members[group->me];
   uint64_t own = 0, others = 0, contributors = 0;
   for (uint32_t i = 0; i < a->run.n_chunks; i++) {
-    hv_run_chunk chunk = w->outcome.narrow ? hv_run_narrow_chunk_of(&a->run, i) : hv_run_chunk_of(&a->run, i);
+    hv_run_chunk chunk = hv_run_chunk_as(&a->run, i, w->outcome.narrow);
     *(i >= me->first && i - me->first < me->count ? &own : &others) += chunk.bytes;
   }
   for (size_t i = 0; i < group->n_members; i++)

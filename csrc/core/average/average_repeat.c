@@ -55,7 +55,7 @@ hv_status hv_average_repeat(const hv_average *self, const hv_span *chunks, size_
 /* Encodes a chunk into a payload of its own: narrow, as a newcomer that cannot keep up waits for it. */
 static hv_status encode(const hv_average *self, uint32_t index, hv_payload **out) {
   hv_mem *mem = self->all->env->mem;
-  hv_run_chunk chunk = hv_run_narrow_chunk_of(&self->run, index);
+  hv_run_chunk chunk = hv_run_chunk_as(&self->run, index, 1);
   size_t size = 0;
   uint8_t *bytes = hv_mem_alloc(mem, chunk.bytes);
   hv_status status =

@@ -359,7 +359,7 @@ static void allreduce_too_late(hv_timer *timer, const hv_event *event) {
 static uint64_t span_bytes(const hv_round *round, const hv_round_member *m) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < m->count; i++)
-    bytes += (round->narrow ? hv_run_narrow_chunk_of : hv_run_chunk_of)(round->in, m->first + i).bytes;
+    bytes += hv_run_chunk_as(round->in, m->first + i, round->narrow).bytes;
   return bytes;
 }
 

@@ -156,7 +156,7 @@ static void run_encode(hv_job *job) {
   hv_share *s = job->owner;
   uint32_t chunk = s->view->chunks[s->sending];
   int forwarded = s->view->sources[s->sending] != HV_VIEW_REDUCE;
-  hv_run_chunk as = s->round->narrow ? hv_run_narrow_chunk_of(s->round->in, chunk) : hv_run_chunk_of(s->round->in, chunk);
+  hv_run_chunk as = hv_run_chunk_as(s->round->in, chunk, s->round->narrow);
   s->encode_status = hv_run_encode(forwarded ? s->round->out : s->round->in, s->round->kern, chunk,
                                    forwarded ? HV_CODEC_NONE : as.codec, s->codes, s->codes_size, &s->codes_size);
 }

@@ -169,9 +169,9 @@ hv_run_chunk hv_run_chunk_of(const hv_run *run, uint32_t index) {
   return chunk;
 }
 
-hv_run_chunk hv_run_narrow_chunk_of(const hv_run *run, uint32_t index) {
+hv_run_chunk hv_run_chunk_as(const hv_run *run, uint32_t index, int narrow) {
   hv_run_chunk chunk = hv_run_chunk_of(run, index);
-  if (chunk.narrow != HV_CODEC_NONE) {
+  if (narrow && chunk.narrow != HV_CODEC_NONE) {
     chunk.codec = chunk.narrow;
     chunk.bytes = chunk.narrow_bytes;
   }
@@ -184,7 +184,7 @@ static int is_chunk(const hv_run_chunk *chunk, const hv_codec_info *info, uint64
 }
 
 hv_status hv_run_width(const hv_run *run, uint32_t index, const hv_span *spans, size_t n_spans, int *narrow) {
-  hv_run_chunk wide = hv_run_chunk_of(run, index), thin = hv_run_narrow_chunk_of(run, index);
+  hv_run_chunk wide = hv_run_chunk_of(run, index), thin = hv_run_chunk_as(run, index, 1);
   hv_codec_info info;
   uint64_t size = 0;
   for (size_t i = 0; i < n_spans; i++)
@@ -650,7 +650,7 @@ static hv_status encode_own(const hv_run *run, const hv_kern *kern, uint32_t ind
 
 hv_status hv_run_sum_encode(const hv_run *run, const hv_kern *kern, uint32_t index, hv_run_sum *sum, float factor, uint8_t *out,
                             size_t room, size_t *written) {
-  hv_run_chunk chunk = sum->narrow ? hv_run_narrow_chunk_of(run, index) : hv_run_chunk_of(run, index);
+  hv_run_chunk chunk = hv_run_chunk_as(run, index, sum->narrow);
   uint64_t size = 0;
   int own;
   *written = 0;

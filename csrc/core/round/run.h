@@ -72,8 +72,8 @@ int hv_run_alike(const hv_run *a, const hv_run *b);
 
 /* The chunk of this index, which is below n_chunks. */
 hv_run_chunk hv_run_chunk_of(const hv_run *run, uint32_t index);
-/* The same as it travels narrow: its codec and bytes are those of narrow, if it has one. */
-hv_run_chunk hv_run_narrow_chunk_of(const hv_run *run, uint32_t index);
+/* The same as it travels. narrow: its codec and bytes are those of its narrow codec, if it has one. */
+hv_run_chunk hv_run_chunk_as(const hv_run *run, uint32_t index, int narrow);
 /* *narrow: 1: these bytes are this chunk under its narrow codec; 0: under the other one. HV_MALFORMED: neither, by their size,
  * codec, dtype, number of values or rows. Their values and checksum are not looked at. */
 hv_status hv_run_width(const hv_run *run, uint32_t index, const hv_span *spans, size_t n_spans, int *narrow);

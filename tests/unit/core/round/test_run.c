@@ -654,7 +654,7 @@ static void width_of_a_chunk_is_that_of_its_codec(void **state) {
   assert_int_equal(hv_run_init(&run, &mem, parts, 2, 200, NULL), HV_OK);
   assert_int_equal(run.n_chunks, 2); /* other codecs begin another chunk */
   for (uint32_t i = 0; i < run.n_chunks; i++) {
-    hv_run_chunk wide = hv_run_chunk_of(&run, i), narrow = hv_run_narrow_chunk_of(&run, i);
+    hv_run_chunk wide = hv_run_chunk_of(&run, i), narrow = hv_run_chunk_as(&run, i, 1);
     assert_int_equal(wide.codec, HV_CODEC_FLOAT16);
     assert_int_equal(narrow.codec, i ? HV_CODEC_FLOAT16 : HV_CODEC_LINEAR4);
     assert_int_equal(narrow.bytes, wide.narrow_bytes);
@@ -677,7 +677,7 @@ static void width_of_a_chunk_is_that_of_its_codec(void **state) {
   hv_run_part one = parts[0]; /* LINEAR4 has a scale, so this chunk would be larger */
   one.n_values = 1;
   assert_int_equal(hv_run_init(&run, &mem, &one, 1, 200, NULL), HV_OK);
-  assert_int_equal(hv_run_narrow_chunk_of(&run, 0).codec, HV_CODEC_FLOAT16);
+  assert_int_equal(hv_run_chunk_as(&run, 0, 1).codec, HV_CODEC_FLOAT16);
   assert_int_equal(hv_run_chunk_of(&run, 0).narrow, HV_CODEC_NONE);
   hv_run_fini(&run);
   hv_error err = {0};
