@@ -2,6 +2,7 @@
 
 Peers in network namespaces, joined by a relay (benchmarks/c/wan.h), as root; Python nodes that offer a state, and one that loads it, from the first byte to the last
 with the vote. WAN_CONGESTION as in the row wan. Headers leave 0.95 of a line to bytes.
+As many bytes over one plain TCP connection are measured beside it: the kernel's send buffer (net.ipv4.tcp_wmem, 4 MiB) bounds a connection at 1,000 Mbit/s.
 """
 
 import json
@@ -48,20 +49,57 @@ else:
 node.shutdown()
 """
 
+PLAIN = """
+import json, os, socket, sys, time
+
+mb = int(sys.argv[1])
+if os.environ["WAN_PEER"] == "0":
+    connection, _ = socket.create_server((os.environ["WAN_ADDRESS"], 7700)).accept()
+    piece = bytes(1_000_000)
+    for _ in range(mb):
+        connection.sendall(piece)
+    connection.recv(1)
+else:
+    time.sleep(1)  # the other one listens
+    begun, left, into = time.monotonic(), mb * 1_000_000, bytearray(1_000_000)
+    connection = socket.create_connection(("10.77.0.1", 7700), timeout=60)
+    while left > 0:
+        left -= connection.recv_into(into) or left + 1
+    took = time.monotonic() - begun
+    assert left == 0, "the connection ended early"
+    connection.send(b"1")
+    print(json.dumps({"load_s": took, "line": mb * 8 / int(sys.argv[2]) / took}), flush=True)
+"""
+
+
+def _run(peers, mbit, program, *arguments):
+    line = [str(peers), str(mbit), "50", "0", congestion(), sys.executable, "-W", "ignore", "-c", program, *arguments]
+    queue = {"WAN_QUEUE_KB": str(mbit * QUEUE_MS // 8), "PYTHONPATH": package.path()}
+    return run_program([str(C_PROGRAMS / "bench_wan"), *line], 400, queue)
+
+
+def _mb(mbit):
+    return min(MB_MOST, mbit * SECONDS // 8)
+
 
 def turn(mbit, sources):
     with tempfile.TemporaryDirectory() as folder:
-        config = {"mb": min(MB_MOST, mbit * SECONDS // 8), "mbit": mbit, "sources": sources, "folder": folder}
-        line = [str(sources + 1), str(mbit), "50", "0", congestion(), sys.executable, "-W", "ignore", "-c", PEER, json.dumps(config)]
-        queue = {"WAN_QUEUE_KB": str(mbit * QUEUE_MS // 8), "PYTHONPATH": package.path()}
-        return run_program([str(C_PROGRAMS / "bench_wan"), *line], 400, queue)
+        config = {"mb": _mb(mbit), "mbit": mbit, "sources": sources, "folder": folder}
+        return _run(sources + 1, mbit, PEER, json.dumps(config))
+
+
+def plain_tcp(mbit):
+    return _run(2, mbit, PLAIN, str(_mb(mbit)), str(mbit))
 
 
 def measure(run):
     build_c()
     turns = {f"{sources}_at_{mbit}": (lambda mbit=mbit, sources=sources: turn(mbit, sources)) for sources in SOURCES for mbit in LINES}
-    samples = run.interleave(turns, warm_up=[])
+    plain = {f"tcp_at_{mbit}": (lambda mbit=mbit: plain_tcp(mbit)) for mbit in LINES}
+    samples = run.interleave({**turns, **plain}, warm_up=[])
     for name in turns:
         shares = column(samples[name], "line")
         run.ratio(name, shares, [1.0] * len(shares))
+    for mbit in LINES:
+        run.ratio(f"1_at_{mbit}_of_tcp", column(samples[f"1_at_{mbit}"], "line"), column(samples[f"tcp_at_{mbit}"], "line"))
     run.figures_of(samples)
