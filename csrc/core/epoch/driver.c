@@ -256,6 +256,7 @@ static void round_over(hv_average_step *step, hv_status status, const char *text
                           .has_group = outcome->n_members > 0,
                           .is_given_up = r->is_given_up,
                           .has_replica = d->machine.traits.has_replica,
+                          .counts_others = !d->machine.traits.has_replica && !d->machine.end.with_hub,
                           .alike = 1}; /* after a failure: of copies, which only an average replaces */
   if (which == HV_EPOCH_REPLICA_STATE && status == HV_OK && d->config.hands.act)
     round.alike = !outcome->changed && d->config.hands.were_alike(d->config.hands.arg, &d->machine.lineage->mark);

@@ -152,6 +152,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .wrong_since_us = HV_EPOCH_NONE,
                      .ahead_us = HV_EPOCH_NONE,
                      .came_us = HV_EPOCH_NONE,
+                     .hub_us = HV_EPOCH_NONE,
                      .left_out = HV_EPOCH_NONE,
                      .offers = {.offered = HV_EPOCH_NONE,
                                 .copied = HV_EPOCH_NONE,
@@ -250,6 +251,29 @@ int epoch_may_be_alone(const hv_epoch *self) {
   return c->company == HV_EPOCH_ALONE_TRAINS || (c->begins_run && self->alone_since_us == HV_EPOCH_NONE);
 }
 
+int epoch_is_on_the_way(const hv_epoch *self) {
+  return self->came_us != HV_EPOCH_NONE && self->at_us < self->came_us + HV_EPOCH_KEEPS_OWN_US;
+}
+
+/* Rule 3: nobody can dial the one that trains, so its steps are in no log but a hub's, which has the averages of its rounds. A hub
+ * comes in any case. */
+int epoch_meets_hub_alone(const hv_epoch *self, const hv_progress_figures *f) {
+  int is_by_itself = f->n_peers == 1 + f->n_behind && f->n_peers == f->n_clients && self->traits.sums && !self->config.differs;
+  int knows_hub = self->hub_us != HV_EPOCH_NONE && self->at_us < self->hub_us + HV_EPOCH_KEEPS_OWN_US;
+  return is_by_itself && (!self->traits.has_replica || (knows_hub && epoch_is_on_the_way(self)));
+}
+
+int epoch_has_met_hub_alone(const epoch_event *e) {
+  size_t n_trainers = 0;
+  for (size_t i = 0; i < e->n_members; i++)
+    n_trainers += !e->members[i].is_auxiliary;
+  return n_trainers < 2;
+}
+
+int epoch_has_partners(const hv_epoch *self, const hv_progress_figures *f) {
+  return f->n_peers > 1 || epoch_meets_hub_alone(self, f);
+}
+
 /* Rule 4: whether an epoch may end though nobody else is counted. */
 int epoch_has_company(hv_epoch *self, const epoch_event *e) {
   const hv_epoch_config *c = &self->config;
@@ -325,7 +349,7 @@ void epoch_looks_around(hv_epoch *self, const epoch_event *e) {
     ready = near = 0;
   if (e->now_us < self->lasts_us)
     ready = 0;
-  if (near && f->n_peers > 1 && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
+  if (near && epoch_has_partners(self, f) && epoch_forms_groups(self, f) && self->late != HV_EPOCH_LATE_WORKS)
     epoch_seeks(self, f);
   if (ready && epoch_has_company(self, e))
     epoch_begins_end(self, e);

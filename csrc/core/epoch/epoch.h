@@ -260,6 +260,7 @@ typedef struct hv_epoch_run {
   uint64_t epoch, samples;         /* that ends; of this peer in it */
   uint64_t stamp;
   int alone, averaged, stepped, state_averaged, nobody, meets_another, taken;
+  int with_hub;       /* nobody but a hub is to come to its rounds, which counts (rule 3) */
   int lost_some;      /* a member has gone in the round of gradients */
   int returns;        /* its samples go back into the sums */
   int is_over;        /* its round is, and the end goes on when the training thread is here */
@@ -395,6 +396,7 @@ typedef struct hv_epoch {
   int is_apart;      /* its latest step was its own */
   int has_to_apply;  /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
   uint64_t came_us;  /* when somebody was last on the way; HV_EPOCH_NONE: never */
+  uint64_t hub_us;   /* when a hub last asked for a state, or was met; HV_EPOCH_NONE: never, or it did not come */
   uint64_t ahead_us; /* since when it is far ahead of the others; HV_EPOCH_NONE: it is not */
   int goes_back;     /* the state that it loads is of an epoch before its own */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;

@@ -46,6 +46,13 @@ void epoch_seeks_to_listen(hv_epoch *self, const hv_progress_figures *f) {
   begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, f->epoch, left_of(self, f))->ask = 1;
 }
 
+/* Its word in the group tells the hub, so that both have one outcome. A newcomer may have come since the last round, and not be in
+ * the group. */
+static void says_whether_by_itself(hv_epoch *self, const hv_progress_figures *f) {
+  int was = self->end.averaged && self->end.with_hub && f->n_peers == f->n_clients && epoch_is_on_the_way(self);
+  self->lineage->is_by_itself = self->traits.has_replica && (was || epoch_meets_hub_alone(self, f));
+}
+
 /* Once in an epoch (rule 5). */
 void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
   uint64_t left_us = left_of(self, f);
@@ -53,9 +60,10 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
     return;
   epoch_cancel(self);
   self->sought = self->told;
+  says_whether_by_itself(self, f);
   if (self->traits.sums)
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, self->told, left_us);
-  if (hv_epoch_averages_state_at(&self->traits, self->told + 1))
+  if (hv_epoch_averages_state_at(&self->traits, self->told + 1) && !epoch_meets_hub_alone(self, f))
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_REPLICA_STATE, self->told, left_us);
 }
 
@@ -87,7 +95,10 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
     return;
   }
   hv_epoch_run *r = &self->end;
-  *r = (hv_epoch_run){.epoch = self->told, .alone = e->figures->n_peers <= 1};
+  if (!self->seeking[HV_EPOCH_GRADIENTS])
+    says_whether_by_itself(self, e->figures);
+  *r = (hv_epoch_run){.epoch = self->told, .alone = !epoch_has_partners(self, e->figures)};
+  r->with_hub = self->lineage->is_by_itself;
   r->plan = *hv_epoch_plan_end(&self->traits, self->told + 1, r->alone);
   r->begun_us = r->sought_us = e->now_us;
   if (r->alone)
@@ -171,8 +182,7 @@ static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts, uint64
 
 /* Rule 24 of the log: others will want to repeat it. */
 static int keeps_own(const hv_epoch *self) {
-  int has_come = self->came_us != HV_EPOCH_NONE && self->at_us < self->came_us + HV_EPOCH_KEEPS_OWN_US;
-  return self->config.entry_bytes && (has_come || self->traits.lead);
+  return self->config.entry_bytes && (epoch_is_on_the_way(self) || self->traits.lead);
 }
 
 static int steps(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
@@ -189,7 +199,7 @@ static int steps(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
 /* Rule 9: an epoch waits once for those who have gone; and what is wrong is in no average. */
 static int averages_state(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
-  int gone = e->figures->n_peers <= 1;
+  int gone = e->figures->n_peers <= 1 || r->with_hub;
   if (r->nobody || gone || r->lost_some || epoch_is_unusable(self) || r->taken == NOTHING) {
     if (self->seeking[HV_EPOCH_REPLICA_STATE])
       epoch_order(self, HV_EPOCH_CANCEL)->which = HV_EPOCH_REPLICA_STATE;
@@ -466,8 +476,11 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     return;
   }
   r->nobody = outcome == HV_EPOCH_NOBODY;
+  if (r->nobody && r->with_hub)
+    self->hub_us = HV_EPOCH_NONE; /* until it asks again */
   if (outcome == HV_EPOCH_CONFIRMED) {
     r->averaged = 1;
+    r->with_hub = epoch_has_met_hub_alone(e);
     r->stamp = e->stamp;
     r->lost_some = e->n_lost > 0;
     if (self->traits.carries)
@@ -535,8 +548,9 @@ static void seeks_again(hv_epoch *self, const epoch_event *e) {
     r->again_us = e->now_us + HV_EPOCH_AGAIN_US;
   } else if (e->figures->epoch > r->epoch + self->traits.lead) {
     is_left_out(self, lane, e);
-  } else if (e->figures->n_peers > 1) {
+  } else if (epoch_has_partners(self, e->figures)) {
     r->sought_us = e->now_us;
+    says_whether_by_itself(self, e->figures);
     epoch_begins_round(self, lane, HV_EPOCH_GRADIENTS);
   } else {
     epoch_event nobody = *e;
@@ -574,7 +588,8 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int waits = (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW]) ||
               (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
-  if (!waits || e->figures->n_peers > 1) {
+  int may_come = self->traits.has_replica ? self->lineage->is_by_itself : epoch_meets_hub_alone(self, e->figures);
+  if (!waits || e->figures->n_peers > 1 || may_come) {
     r->lonely_us = 0;
     return;
   }

@@ -18,9 +18,10 @@ static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
          (self->sought != self->told || self->seeking[HV_EPOCH_GRADIENTS]);
 }
 
-static void begins_rounds(hv_epoch *self) {
+static void begins_rounds(hv_epoch *self, const hv_progress_figures *f) {
   epoch_moves(self, HV_EPOCH_ENDING);
   self->end = (hv_epoch_run){.epoch = self->told, .plan = *hv_epoch_plan_end(&self->traits, self->told + 1, 0)};
+  self->end.with_hub = epoch_meets_hub_alone(self, f);
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 0);
 }
 
@@ -29,11 +30,11 @@ void follower_looks_around(hv_epoch *self, const epoch_event *e) {
   int misses = misses_round(self, f);
   if (!misses)
     follows(self, e);
-  int near = misses || (f->epoch == self->told && f->n_peers > 1 && f->eta_us <= self->config.matchmaking_us);
-  if (near && f->n_peers > 1 && epoch_forms_groups(self, f))
+  int near = misses || (f->epoch == self->told && epoch_has_partners(self, f) && f->eta_us <= self->config.matchmaking_us);
+  if (near && epoch_has_partners(self, f) && epoch_forms_groups(self, f))
     epoch_seeks(self, f);
   if (near)
-    begins_rounds(self);
+    begins_rounds(self, f);
 }
 
 /* ---- rounds ---- */
@@ -63,7 +64,7 @@ static void advances(hv_epoch *self, const epoch_event *e) {
     if (action == HV_EPOCH_COUNT) {
       epoch_counts(self, r->epoch + 1, e->now_us);
       epoch_wake(self, 0);
-    } else if (action == HV_EPOCH_AVERAGE_STATE && r->nobody)
+    } else if (action == HV_EPOCH_AVERAGE_STATE && (r->nobody || r->with_hub))
       skips_state(self);
     else {
       epoch_begins_round(self, HV_EPOCH_NOW, action == HV_EPOCH_AVERAGE_STATE ? HV_EPOCH_REPLICA_STATE : HV_EPOCH_GRADIENTS);
@@ -96,6 +97,7 @@ void follower_round_is_over(hv_epoch *self, const epoch_event *e) {
   if (is_gradients) {
     r->nobody = by_nobody;
     r->averaged = e->outcome == HV_EPOCH_CONFIRMED;
+    r->with_hub = r->averaged && epoch_has_met_hub_alone(e);
     self->has_met |= r->averaged;
   } else
     r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
@@ -134,7 +136,7 @@ static void leaves_missed(hv_epoch *self, const epoch_event *e) {
 }
 
 void follower_leaves_rounds(hv_epoch *self, const epoch_event *e) {
-  if (self->state == HV_EPOCH_GATHERING && e->figures->n_peers <= 1)
+  if (self->state == HV_EPOCH_GATHERING && !epoch_has_partners(self, e->figures))
     epoch_cancel(self); /* those who are in a group would wait for it */
   leaves_missed(self, e);
   epoch_end_is_lonely(self, e);

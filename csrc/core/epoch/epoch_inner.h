@@ -27,6 +27,10 @@ int epoch_forms_groups(const hv_epoch *self, const hv_progress_figures *f); /* i
 void epoch_keeps_sums(hv_epoch *self);                       /* with local updates each batch is in the replica already */
 int epoch_has_company(hv_epoch *self, const epoch_event *e); /* or may end an epoch without (rule 4) */
 int epoch_may_be_alone(const hv_epoch *self);
+int epoch_is_on_the_way(const hv_epoch *self);                                 /* somebody, or was so lately */
+int epoch_meets_hub_alone(const hv_epoch *self, const hv_progress_figures *f); /* in rounds of gradients, for the log */
+int epoch_has_met_hub_alone(const epoch_event *e);                             /* in the round that is over */
+int epoch_has_partners(const hv_epoch *self, const hv_progress_figures *f);    /* to average with (rule 3) */
 int epoch_is_aside(const hv_epoch *self);
 int epoch_is_unusable(const hv_epoch *self);
 uint64_t epoch_sooner(const hv_epoch *self, uint64_t due_us, uint64_t other_us); /* the first of two that is still to come */
@@ -76,6 +80,7 @@ void epoch_comes_to_load(hv_epoch *self, const epoch_event *e, uint64_t most); /
 void epoch_looks(hv_epoch *self, const epoch_event *e);                        /* in LOOKING */
 
 /* epoch_repeat.c */
+int epoch_may_lead(const hv_epoch *self, uint64_t found, uint64_t claimed);           /* averages may, from that state on */
 int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most); /* to a state */
 /* True if the state of the swarm's epoch is not made yet, and averages lead there from that of `found`, which is on offer. */
 int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found);

@@ -112,8 +112,10 @@ void epoch_was_offered(hv_epoch *self, const epoch_event *e) {
 /* A hub asks for what it lacks: a copy that was made before it asked went to nobody, if nobody can dial this peer. */
 void epoch_is_wanted(hv_epoch *self, const epoch_event *e) {
   self->offers.wanted = e->epoch;
-  if (e->ok)
+  if (e->ok) {
     self->offers.asked = e->epoch;
+    self->hub_us = e->now_us;
+  }
   if (!self->config.reachable && self->offers.offered != HV_EPOCH_NONE && self->offers.offered >= e->epoch)
     self->offers.offered = HV_EPOCH_NONE;
 }

@@ -32,8 +32,13 @@ static uint64_t goal_of(const hv_progress_figures *f, uint64_t most) {
 /* Rule 18. */
 int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found) {
   const hv_progress_figures *f = e->figures;
-  return found != HV_EPOCH_NONE && found > self->told && found < f->epoch && found + self->traits.lead >= f->epoch &&
-         has_entries(self);
+  int comes_late = f->n_peers == f->n_clients; /* through hubs alone, so it is some epochs old */
+  uint64_t least = comes_late ? HV_EPOCH_ENTRIES : self->traits.lead;
+  return found != HV_EPOCH_NONE && found > self->told && found < f->epoch && found + least >= f->epoch && has_entries(self);
+}
+
+int epoch_may_lead(const hv_epoch *self, uint64_t found, uint64_t claimed) {
+  return has_entries(self) && claimed <= found + HV_EPOCH_ENTRIES;
 }
 
 /* Rules 11 and 12. */

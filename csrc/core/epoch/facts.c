@@ -2,12 +2,16 @@
 #include "core/epoch/facts.h"
 #include "core/epoch/word.h"
 
-/* A hub is no company: what it gives back is this peer's own. A search that was given up ends as one to which nobody came. */
-static hv_epoch_outcome outcome_of(const hv_epoch_round *round, size_t n_trainers, uint64_t stamp) {
-  if (round->status == HV_OK && n_trainers < 2)
+#define BY_ITSELF (HV_RANK_MADE | HV_RANK_BY_ITSELF)
+
+/* A hub is no company, as what it gives back is the trainer's own; unless its log is what the round is for, by the word of a
+ * trainer whose replica is no newcomer's. A search that was given up ends as one to which nobody came. */
+static hv_epoch_outcome outcome_of(const hv_epoch_round *round, const hv_epoch_facts *f, size_t n_by_themselves) {
+  int with_hub = n_by_themselves == 1 && !round->counts_others && f->n_members > f->n_trainers && f->stamp;
+  if (round->status == HV_OK && f->n_trainers < 2 && !with_hub)
     return HV_EPOCH_NOBODY;
   if (round->status == HV_OK)
-    return stamp ? HV_EPOCH_CONFIRMED : HV_EPOCH_PARTED;
+    return f->stamp ? HV_EPOCH_CONFIRMED : HV_EPOCH_PARTED;
   if (round->status == HV_EXISTS)
     return HV_EPOCH_LEFT_OUT;
   int is_over = round->status == HV_TIMEOUT || (round->status == HV_CANCELLED && round->is_given_up);
@@ -34,6 +38,7 @@ static void counts_shares(const hv_epoch_round *round, const hv_average_outcome 
 
 hv_epoch_facts hv_epoch_facts_of(const hv_epoch_round *round, hv_lineage_member *members) {
   hv_epoch_facts f = {.is_whole = 1, .share = 1};
+  size_t n_by_themselves = 0;
   const hv_average_outcome *group = round->n_parts ? &round->parts[0] : NULL;
   for (; group && f.n_members < group->n_members && f.n_members < HV_EPOCH_MEMBERS; f.n_members++) {
     const hv_average_member *m = &group->members[f.n_members];
@@ -41,6 +46,7 @@ hv_epoch_facts hv_epoch_facts_of(const hv_epoch_round *round, hv_lineage_member 
     *to = (hv_lineage_member){.peer = m->id, .is_client = m->client, .is_auxiliary = m->auxiliary};
     to->has_word = (uint8_t)hv_word_read(m->gather, &to->word);
     f.n_trainers += !m->auxiliary;
+    n_by_themselves += to->has_word && to->word.rank >= 0 && (to->word.rank & BY_ITSELF) == BY_ITSELF;
   }
   for (size_t i = 0; i < round->n_parts; i++) {
     counts_shares(round, &round->parts[i], &f);
@@ -48,7 +54,7 @@ hv_epoch_facts hv_epoch_facts_of(const hv_epoch_round *round, hv_lineage_member 
   }
   if (round->status != HV_OK || !round->has_replica)
     f.n_lost = 0;
-  f.outcome = outcome_of(round, f.n_trainers, f.stamp);
+  f.outcome = outcome_of(round, &f, n_by_themselves);
   return f;
 }
 

@@ -18,9 +18,10 @@ typedef struct hv_epoch_round {
   /* Its averagings, one after another in one group; most rounds have one. None: they say no more than the status and has_group. */
   const hv_average_outcome *parts;
   size_t n_parts;
-  int has_group;   /* 1: there was a group, though the round may have failed */
-  int is_given_up; /* its search was to end, as nobody was left who could come */
-  int has_replica; /* this peer; one without a replica has no averages, so it does not know what others have lost */
+  int has_group;     /* 1: there was a group, though the round may have failed */
+  int is_given_up;   /* its search was to end, as nobody was left who could come */
+  int has_replica;   /* this peer; one without a replica has no averages, so it does not know what others have lost */
+  int counts_others; /* a hub: it counts several trainers, so the word of one that says it is by itself may be false */
   /* Of the state: 1: all that was averaged was this replica, to the bit. After a failure: as hv_epoch_event.ok. */
   int alike;
 } hv_epoch_round;

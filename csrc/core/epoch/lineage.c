@@ -58,6 +58,10 @@ static int all_tell(const filter *f) {
   return 1;
 }
 
+static int64_t rank_of(const hv_lineage_member *member) {
+  return member->word.rank < 0 ? member->word.rank : member->word.rank & ~HV_RANK_BY_ITSELF;
+}
+
 /* One mark: how many members have it, and the highest rank of them. */
 typedef struct support {
   hv_mark mark;
@@ -71,7 +75,7 @@ static support support_of(const filter *f, const hv_mark *mark) {
   for (size_t i = 0; i < f->n; i++)
     if (is_open(f, &f->members[i]) && hv_mark_equal(&f->members[i].word.mark, mark)) {
       s.count += !f->only_made || has_made(&f->members[i]);
-      s.rank = f->members[i].word.rank > s.rank ? f->members[i].word.rank : s.rank;
+      s.rank = rank_of(&f->members[i]) > s.rank ? rank_of(&f->members[i]) : s.rank;
     }
   return s;
 }
@@ -309,7 +313,8 @@ void hv_lineage_is_left(hv_lineage *l) {
 
 hv_word hv_lineage_word(const hv_lineage *l) {
   uint64_t samples = l->samples < HV_LINEAGE_SAMPLES_MAX ? l->samples : HV_LINEAGE_SAMPLES_MAX;
-  int64_t bits = HV_RANK_TELLS + (l->is_reachable ? HV_RANK_REACHABLE : 0) + (l->is_made ? HV_RANK_MADE : 0);
+  int64_t bits = HV_RANK_TELLS + (l->is_reachable ? HV_RANK_REACHABLE : 0) + (l->is_made ? HV_RANK_MADE : 0) +
+                 (l->is_by_itself ? HV_RANK_BY_ITSELF : 0);
   return (hv_word){.mark = l->mark, .rank = l->is_wrong ? HV_RANK_WRONG : (int64_t)samples + bits};
 }
 

@@ -20,6 +20,9 @@
 #define HV_RANK_REACHABLE (INT64_C(1) << 48) /* added to the rank of a replica that joiners can download from its peer */
 #define HV_RANK_MADE (INT64_C(1) << 49)      /* added to that of a replica that was made, and not only loaded */
 #define HV_RANK_TELLS (INT64_C(1) << 50)     /* added by each peer that knows of HV_RANK_MADE */
+/* Added by one that sought a group when it could meet hubs alone, which are company then (rule 25 of the log). It is no part of the
+ * rank. */
+#define HV_RANK_BY_ITSELF (INT64_C(1) << 51)
 #define HV_LINEAGE_SAMPLES_MAX (HV_RANK_REACHABLE - 1)
 #define HV_LINEAGE_MAKES 8 /* steps after which a replica that was loaded is made */
 
@@ -73,6 +76,7 @@ typedef struct hv_lineage {
   uint8_t is_reachable; /* joiners can download this replica from this peer */
   uint8_t was_loaded;   /* or restored; else it began here */
   uint8_t is_made;      /* this peer has stepped with others that have made it, or often enough by itself */
+  uint8_t is_by_itself; /* the word says HV_RANK_BY_ITSELF */
   uint8_t steps;        /* since it began or was loaded, HV_LINEAGE_MAKES at most */
 } hv_lineage;
 

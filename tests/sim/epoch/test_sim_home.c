@@ -105,6 +105,20 @@ static void founder_that_was_alone_loses_no_sample(void **unused) {
   plays_seeds(&s, 1);
 }
 
+/* Hubs had no steps of a client that trained by itself. With a load of half an epoch a newcomer was with it in 2 of 12 seeds, and
+ * in none with a longer one. */
+static void client_that_was_alone_is_joined_through_a_hub(void **unused) {
+  (void)unused;
+  home_scene s = usual(1, 10000000, 2000000);
+  s.clients = s.joiners = s.client_joiners = s.hubs = 1;
+  s.codec = HV_CODEC_UNIFORM8;
+  s.for_us = 150000000;
+  s.goals = HOME_MEETS | HOME_LOSES_NOTHING;
+  plays_seeds(&s, 1);
+  s.load_us = 15000000;
+  plays_seeds(&s, 1);
+}
+
 /* The fastest of four was cut off for ten minutes and went on alone. Its epoch was far beyond the others' then, and it never came
  * back: it made samples that nobody averaged. */
 static void fast_peer_comes_back_from_far_ahead(void **unused) {
@@ -190,6 +204,7 @@ int main(void) {
       cmocka_unit_test(client_waits_once_for_an_open_peer_with_long_batches),
       cmocka_unit_test(two_step_together_while_a_third_one_is_busy),
       cmocka_unit_test(founder_that_was_alone_loses_no_sample),
+      cmocka_unit_test(client_that_was_alone_is_joined_through_a_hub),
       cmocka_unit_test(fast_peer_comes_back_from_far_ahead),
       cmocka_unit_test(newcomer_doubts_no_peer_with_slow_copies),
       cmocka_unit_test(slow_machine_costs_the_others_no_epochs),

@@ -61,6 +61,34 @@ static void each_end_of_a_round_has_its_outcome(void **unused) {
   }
 }
 
+/* Rule 25 of docs/design/log.md. */
+static void hub_is_company_to_one_that_nobody_can_dial(void **unused) {
+  (void)unused;
+  const struct {
+    int64_t rank;
+    int counts_others;
+    size_t n_hubs;
+    hv_epoch_outcome outcome;
+  } rows[] = {
+      {HV_RANK_TELLS + HV_RANK_MADE + HV_RANK_BY_ITSELF, 0, 1, HV_EPOCH_CONFIRMED},
+      {HV_RANK_TELLS + HV_RANK_MADE + HV_RANK_BY_ITSELF, 0, 0, HV_EPOCH_NOBODY},
+      {HV_RANK_TELLS + HV_RANK_MADE + HV_RANK_BY_ITSELF, 1, 1, HV_EPOCH_NOBODY}, /* the hub counts others in this epoch */
+      {HV_RANK_TELLS + HV_RANK_BY_ITSELF, 0, 1, HV_EPOCH_NOBODY},                /* a newcomer */
+      {HV_RANK_TELLS + HV_RANK_MADE, 0, 1, HV_EPOCH_NOBODY},
+      {HV_RANK_WRONG, 0, 1, HV_EPOCH_NOBODY},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    uint8_t bytes[HV_WORD_MAX];
+    hv_average_member members[] = {trainer(0, 1), {.id = fake_peer(1), .auxiliary = 1}};
+    members[0].gather = hv_span_of(bytes, hv_word_write(&(hv_word){.rank = rows[i].rank}, bytes));
+    hv_average_outcome part = {.members = members, .n_members = 1 + rows[i].n_hubs, .stamp = 7};
+    hv_lineage_member known[HV_EPOCH_MEMBERS];
+    hv_epoch_round round = {
+        .status = HV_OK, .parts = &part, .n_parts = 1, .has_group = 1, .has_replica = 1, .counts_others = rows[i].counts_others};
+    assert_int_equal(hv_epoch_facts_of(&round, known).outcome, rows[i].outcome);
+  }
+}
+
 /* Of two averagings the least share counts, and a hub, which has no averages, loses nothing and knows of no loss. */
 static void peers_with_averages_count_lost_values(void **unused) {
   (void)unused;
@@ -144,9 +172,9 @@ static void members_beyond_the_limit_are_passed_over(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_end_of_a_round_has_its_outcome),      cmocka_unit_test(peers_with_averages_count_lost_values),
-      cmocka_unit_test(member_that_listens_loses_nothing),        cmocka_unit_test(replica_changes_with_an_average_of_others),
-      cmocka_unit_test(members_beyond_the_limit_are_passed_over),
+      cmocka_unit_test(each_end_of_a_round_has_its_outcome),        cmocka_unit_test(peers_with_averages_count_lost_values),
+      cmocka_unit_test(hub_is_company_to_one_that_nobody_can_dial), cmocka_unit_test(member_that_listens_loses_nothing),
+      cmocka_unit_test(replica_changes_with_an_average_of_others),  cmocka_unit_test(members_beyond_the_limit_are_passed_over),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

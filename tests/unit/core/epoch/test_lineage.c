@@ -58,6 +58,9 @@ static void most_common_mark_is_the_swarms(void **unused) {
   assert_int_equal(swarms(&g), 0);
   add(&g, OPEN, 'a', 0), add(&g, OPEN, 'b', 100);
   assert_int_equal(swarms(&g), 'b'); /* as many: the higher rank */
+  g.members[0].word.rank += HV_RANK_BY_ITSELF;
+  assert_int_equal(swarms(&g), 'b'); /* that is no part of it */
+  g.members[0].word.rank -= HV_RANK_BY_ITSELF;
   add(&g, OPEN, 'a', 0);
   assert_int_equal(swarms(&g), 'a');
   g.n = 0;
@@ -307,6 +310,9 @@ static void word_says_wrong_or_samples_and_reach(void **unused) {
   assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_MADE + HV_RANK_REACHABLE + 64);
   l.is_reachable = 0;
   assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_MADE + 64);
+  l.is_by_itself = 1;
+  assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_MADE + HV_RANK_BY_ITSELF + 64);
+  l.is_by_itself = 0;
   l.samples = UINT64_MAX;
   assert_int_equal(hv_lineage_word(&l).rank, HV_RANK_TELLS + HV_RANK_MADE + HV_LINEAGE_SAMPLES_MAX);
   hv_lineage_is_left(&l);

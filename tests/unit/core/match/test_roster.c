@@ -153,6 +153,23 @@ static void group_that_came_to_nothing_leaves_no_peer_behind_it(void **unused) {
   close_crowd(c);
 }
 
+/* It trains alone, and reports to nobody; one that reports that it is behind is not waited for. */
+static void silent_client_has_missed_no_group(void **unused) {
+  (void)unused;
+  for (int is_silent = 0; is_silent <= 1; is_silent++) {
+    crowd *c = open_crowd();
+    hv_peer_id id = calls(c, 1, 7, 1);
+    hv_roster_moved(&c->roster, 1);
+    hv_roster_set_place(&c->roster, &id, 1, 0);
+    c->world.now_us += is_silent ? 20000000 : 0;
+    for (uint64_t at = 2; at < 6; at++)
+      hv_roster_moved(&c->roster, at);
+    c->world.now_us += 20000000;
+    assert_int_equal(hv_roster_may_come(&c->roster, hv_roster_find(&c->roster, &id), 5), is_silent);
+    close_crowd(c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strangers_leave_members_in_a_full_roster),
@@ -161,6 +178,7 @@ int main(void) {
       cmocka_unit_test(ended_entry_makes_way_first),
       cmocka_unit_test(ended_peer_is_asked_again_once_a_host_redirects_to_it),
       cmocka_unit_test(group_that_came_to_nothing_leaves_no_peer_behind_it),
+      cmocka_unit_test(silent_client_has_missed_no_group),
   };
   return cmocka_run_group_tests_name("roster", tests, NULL, NULL);
 }
