@@ -147,7 +147,7 @@ static void keeps(hv_epoch_driver *d, uint64_t epoch, const hv_epoch_facts *fact
   hv_step_log_add(d->log, &entry, facts->stamp && view.any && is_mine ? chunks : NULL);
 }
 
-/* Rule 24 of it. */
+/* Rule 1 of docs/design/lone-peers.md. */
 static void begins_own(hv_epoch_driver *d, const hv_epoch_order *order) {
   hv_average *gradients = d->rounds[HV_EPOCH_GRADIENTS].average;
   d->own_number = order->number;

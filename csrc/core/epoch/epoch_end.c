@@ -180,7 +180,7 @@ static void has_stepped(hv_epoch *self, const hv_epoch_step_facts *facts, uint64
     hv_lineage_stepped_alone(self->lineage, self->config.env, &self->config.me, r->epoch, now_us, r->samples);
 }
 
-/* Rule 24 of the log: others will want to repeat it. */
+/* Others will want to repeat it (docs/design/lone-peers.md). */
 static int keeps_own(const hv_epoch *self) {
   return self->config.entry_bytes && (epoch_is_on_the_way(self) || self->traits.lead);
 }

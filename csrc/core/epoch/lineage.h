@@ -20,8 +20,8 @@
 #define HV_RANK_REACHABLE (INT64_C(1) << 48) /* added to the rank of a replica that joiners can download from its peer */
 #define HV_RANK_MADE (INT64_C(1) << 49)      /* added to that of a replica that was made, and not only loaded */
 #define HV_RANK_TELLS (INT64_C(1) << 50)     /* added by each peer that knows of HV_RANK_MADE */
-/* Added by one that sought a group when it could meet hubs alone, which are company then (rule 25 of the log). It is no part of the
- * rank. */
+/* Added by one that sought a group when it could meet hubs alone, which are company then (docs/design/lone-peers.md). It is no part
+ * of the rank. */
 #define HV_RANK_BY_ITSELF (INT64_C(1) << 51)
 #define HV_LINEAGE_SAMPLES_MAX (HV_RANK_REACHABLE - 1)
 #define HV_LINEAGE_MAKES 8 /* steps after which a replica that was loaded is made */

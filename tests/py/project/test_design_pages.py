@@ -280,7 +280,7 @@ def test_waits_of_an_epoch_are_those_of_the_core():
 
 # ---- length ----
 
-LIMITED = """averaging codecs defences denials dht gpu hub local-steps log matchmaking
+LIMITED = """averaging codecs defences denials dht gpu hub local-steps log lone-peers matchmaking
 optimizer progress reach records rows-and-ranks several-gpus several-gpus-nccl state state-on-demand wire""".split()
 WORDS_MAX = dict.fromkeys(LIMITED, 1600)
 WORDS_MAX["architecture"] = 1300

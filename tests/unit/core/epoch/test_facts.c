@@ -61,7 +61,7 @@ static void each_end_of_a_round_has_its_outcome(void **unused) {
   }
 }
 
-/* Rule 25 of docs/design/log.md. */
+/* Rule 2 of docs/design/lone-peers.md. */
 static void hub_is_company_to_one_that_nobody_can_dial(void **unused) {
   (void)unused;
   const struct {
