@@ -255,8 +255,8 @@ int epoch_is_on_the_way(const hv_epoch *self) {
   return self->came_us != HV_EPOCH_NONE && self->at_us < self->came_us + HV_EPOCH_KEEPS_OWN_US;
 }
 
-/* Rule 3 and docs/design/lone-peers.md: nobody can dial the one that trains, so its steps are in no log but a hub's, which has the averages of its rounds. A hub
- * comes in any case. */
+/* Rule 3 and docs/design/lone-peers.md: nobody can dial the one that trains, so its steps are in no log but a hub's, which has the
+ * averages of its rounds. A hub comes in any case. */
 int epoch_meets_hub_alone(const hv_epoch *self, const hv_progress_figures *f) {
   int is_by_itself = f->n_peers == 1 + f->n_behind && f->n_peers == f->n_clients && self->traits.sums && !self->config.differs;
   int knows_hub = self->hub_us != HV_EPOCH_NONE && self->at_us < self->hub_us + HV_EPOCH_KEEPS_OWN_US;
