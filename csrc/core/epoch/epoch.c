@@ -152,7 +152,7 @@ hv_status hv_epoch_init(hv_epoch *self, const hv_epoch_config *config, uint64_t 
                      .wrong_since_us = HV_EPOCH_NONE,
                      .ahead_us = HV_EPOCH_NONE,
                      .came_us = HV_EPOCH_NONE,
-                     .hub_us = HV_EPOCH_NONE,
+                     .hub = {.us = HV_EPOCH_NONE},
                      .left_out = HV_EPOCH_NONE,
                      .offers = {.offered = HV_EPOCH_NONE,
                                 .copied = HV_EPOCH_NONE,
@@ -255,19 +255,30 @@ int epoch_is_on_the_way(const hv_epoch *self) {
   return self->came_us != HV_EPOCH_NONE && self->at_us < self->came_us + HV_EPOCH_KEEPS_OWN_US;
 }
 
+static int knows_hub(const hv_epoch *self) {
+  return self->hub.us != HV_EPOCH_NONE && self->at_us < self->hub.us + HV_EPOCH_KEEPS_OWN_US;
+}
+
 /* Rule 3 and docs/design/lone-peers.md: nobody can dial the one that trains, so its steps are in no log but a hub's, which has the
- * averages of its rounds. A hub comes in any case. */
+ * averages of its rounds. A hub comes in any case. A newcomer may be counted since the last such round, and not be in the group. */
 int epoch_meets_hub_alone(const hv_epoch *self, const hv_progress_figures *f) {
-  int is_by_itself = f->n_peers == 1 + f->n_behind && f->n_peers == f->n_clients && self->traits.sums && !self->config.differs;
-  int knows_hub = self->hub_us != HV_EPOCH_NONE && self->at_us < self->hub_us + HV_EPOCH_KEEPS_OWN_US;
-  return is_by_itself && (!self->traits.has_replica || (knows_hub && epoch_is_on_the_way(self)));
+  int was = self->end.averaged && self->end.with_hub, is_by_itself = was || f->n_peers == 1 + f->n_behind;
+  if (!f->n_peers || f->n_peers != f->n_clients || !is_by_itself || !self->traits.sums || self->config.differs)
+    return 0;
+  int wants_to = self->lineage->is_made && knows_hub(self) && epoch_is_on_the_way(self) && epoch_may_be_alone(self);
+  return !self->traits.has_replica || wants_to;
 }
 
 int epoch_has_met_hub_alone(const epoch_event *e) {
-  size_t n_trainers = 0;
-  for (size_t i = 0; i < e->n_members; i++)
-    n_trainers += !e->members[i].is_auxiliary;
-  return n_trainers < 2;
+  size_t n = 0, n_by_themselves = 0;
+  for (size_t i = 0; i < e->n_members; i++) {
+    const hv_lineage_member *m = &e->members[i];
+    if (m->is_auxiliary || !m->has_word) /* or it listens */
+      continue;
+    n++;
+    n_by_themselves += m->word.rank >= 0 && (m->word.rank & HV_RANK_BY_ITSELF);
+  }
+  return n == 1 && n_by_themselves == 1;
 }
 
 int epoch_has_partners(const hv_epoch *self, const hv_progress_figures *f) {

@@ -65,6 +65,7 @@ enum {
   HV_EPOCH_OFFER_COST = 50,          /* offering takes 1/50 of the time at most */
   HV_EPOCH_OFFER_BURST = 8,          /* offers for those who come that may be ahead of that */
   HV_EPOCH_HOLD_COST = 10,           /* holding takes 1/10 of the time at most, after two holds */
+  HV_EPOCH_NO_HUB_US = 30000000,     /* after a round to which a hub did not come; twice as long each time */
   HV_EPOCH_KEEPS_OWN_US = 600000000, /* after somebody was on the way the log has the steps of a peer by itself */
   HV_EPOCH_SHORT_US = 1000000,       /* epochs that are shorter are over before a state has come through a hub */
   HV_EPOCH_SLACK_US = 100000,        /* a step's time beyond those of its parts */
@@ -272,6 +273,13 @@ typedef struct hv_epoch_run {
   uint64_t missed_us; /* since when the others are past the round for which a peer without a replica waits; 0: they are not */
 } hv_epoch_run;
 
+/* The hub that a lone client averages with. */
+typedef struct hv_epoch_hub {
+  uint64_t us;       /* when it last asked for a state, or came to a round; HV_EPOCH_NONE: never, or it did not come */
+  uint64_t after_us; /* its requests count from then on */
+  unsigned misses;   /* rounds in a row to which it did not come */
+} hv_epoch_hub;
+
 /* The data of one state, its deadline among them. A move clears them, so nothing of another state can end or delay its wait. */
 typedef struct hv_epoch_looking {
   uint64_t until_us; /* the swarm is asked until then; HV_EPOCH_NONE: the program has made no batch yet */
@@ -393,10 +401,10 @@ typedef struct hv_epoch {
   hv_epoch_look look;
   hv_epoch_hold hold;
   hv_epoch_offers offers;
-  int is_apart;      /* its latest step was its own */
-  int has_to_apply;  /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
+  int is_apart;     /* its latest step was its own */
+  int has_to_apply; /* a step of the late lane is not in the model, which keeps it unless a state takes its place */
+  hv_epoch_hub hub;
   uint64_t came_us;  /* when somebody was last on the way; HV_EPOCH_NONE: never */
-  uint64_t hub_us;   /* when a hub last asked for a state, or was met; HV_EPOCH_NONE: never, or it did not come */
   uint64_t ahead_us; /* since when it is far ahead of the others; HV_EPOCH_NONE: it is not */
   int goes_back;     /* the state that it loads is of an epoch before its own */
   int told_alone, has_met, is_unfit, goes_on, has_begun, only_takes, is_asked;

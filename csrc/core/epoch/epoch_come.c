@@ -62,9 +62,10 @@ int epoch_must_come(hv_epoch *self, const epoch_event *e) {
 }
 
 /* A state may come late, as that of a peer that nobody can dial, through a hub: it is looked for some times (rule 10). A newcomer
- * has nothing to lose by a look for averages. */
+ * looks for averages before. */
 static void lacks(hv_epoch *self, const epoch_event *e) {
-  if (self->loads && self->state == HV_EPOCH_GATHERING && epoch_prefers_entries(self, e, HV_EPOCH_NONE)) {
+  if (self->loads && self->state == HV_EPOCH_GATHERING && !self->end.acting[HV_EPOCH_NOW] &&
+      epoch_prefers_entries(self, e, HV_EPOCH_NONE)) {
     epoch_comes(self, e);
     return;
   }
@@ -122,7 +123,7 @@ static void chooses_epoch(hv_epoch *self, const epoch_event *e, uint64_t found) 
   }
   if (is_far_beyond(self, f->epoch, found)) {
     self->wanted = self->wanted > found ? self->wanted : found;
-    self->own.coming.most = epoch_may_lead(self, found, f->epoch) ? HV_EPOCH_NONE : found;
+    self->own.coming.most = epoch_may_lead(self, f, found) ? HV_EPOCH_NONE : found;
     return;
   }
   if (!self->is_asked && epoch_leads_on(self, e, found)) {

@@ -46,11 +46,9 @@ void epoch_seeks_to_listen(hv_epoch *self, const hv_progress_figures *f) {
   begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, f->epoch, left_of(self, f))->ask = 1;
 }
 
-/* Its word in the group tells the hub, so that both have one outcome. A newcomer may have come since the last round, and not be in
- * the group. */
+/* Its word in the group tells the hub, so that both have one outcome. */
 static void says_whether_by_itself(hv_epoch *self, const hv_progress_figures *f) {
-  int was = self->end.averaged && self->end.with_hub && f->n_peers == f->n_clients && epoch_is_on_the_way(self);
-  self->lineage->is_by_itself = self->traits.has_replica && (was || epoch_meets_hub_alone(self, f));
+  self->lineage->is_by_itself = self->traits.has_replica && epoch_meets_hub_alone(self, f);
 }
 
 /* Once in an epoch (rule 5). */
@@ -63,7 +61,7 @@ void epoch_seeks(hv_epoch *self, const hv_progress_figures *f) {
   says_whether_by_itself(self, f);
   if (self->traits.sums)
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_GRADIENTS, self->told, left_us);
-  if (hv_epoch_averages_state_at(&self->traits, self->told + 1) && !epoch_meets_hub_alone(self, f))
+  if (hv_epoch_averages_state_at(&self->traits, self->told + 1) && !epoch_meets_hub_alone(self, f)) /* nobody has another one */
     begins_seek(self, HV_EPOCH_NOW, HV_EPOCH_REPLICA_STATE, self->told, left_us);
 }
 
@@ -97,8 +95,8 @@ void epoch_begins_end(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   if (!self->seeking[HV_EPOCH_GRADIENTS])
     says_whether_by_itself(self, e->figures);
-  *r = (hv_epoch_run){.epoch = self->told, .alone = !epoch_has_partners(self, e->figures)};
-  r->with_hub = self->lineage->is_by_itself;
+  *r = (hv_epoch_run){.epoch = self->told, .with_hub = self->lineage->is_by_itself};
+  r->alone = e->figures->n_peers <= 1 && !r->with_hub;
   r->plan = *hv_epoch_plan_end(&self->traits, self->told + 1, r->alone);
   r->begun_us = r->sought_us = e->now_us;
   if (r->alone)
@@ -449,6 +447,17 @@ static void carries(hv_epoch *self, const epoch_event *e) {
   epoch_stays(self, HV_EPOCH_SAYS_CARRIES);
 }
 
+/* One that does not come may be too old for it, or have no place for the run's rounds: the next wait for it is later. */
+static void meets_hub(hv_epoch *self, const epoch_event *e, int was_to_come) {
+  hv_epoch_hub *hub = &self->hub;
+  if (e->outcome == HV_EPOCH_CONFIRMED && epoch_has_met_hub_alone(e))
+    *hub = (hv_epoch_hub){.us = e->now_us};
+  else if (e->outcome == HV_EPOCH_NOBODY && was_to_come) {
+    hub->us = HV_EPOCH_NONE;
+    hub->after_us = e->now_us + epoch_doubled(HV_EPOCH_NO_HUB_US, hub->misses++, HV_EPOCH_KEEPS_OWN_US);
+  }
+}
+
 /* Rule 7, a table on the page. */
 static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
@@ -476,11 +485,10 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
     return;
   }
   r->nobody = outcome == HV_EPOCH_NOBODY;
-  if (r->nobody && r->with_hub)
-    self->hub_us = HV_EPOCH_NONE; /* until it asks again */
+  meets_hub(self, e, r->with_hub);
+  r->with_hub = epoch_has_met_hub_alone(e);
   if (outcome == HV_EPOCH_CONFIRMED) {
     r->averaged = 1;
-    r->with_hub = epoch_has_met_hub_alone(e);
     r->stamp = e->stamp;
     r->lost_some = e->n_lost > 0;
     if (self->traits.carries)
@@ -490,7 +498,7 @@ static void gradients_are_over(hv_epoch *self, hv_epoch_lane lane, const epoch_e
       hv_epoch_ledger_over(self->ledger, outcome, e->share);
     }
     judges(self, e);
-    self->has_met = 1;
+    self->has_met |= !r->with_hub;
   } else if ((r->nobody || self->traits.carries) && !has_samples) {
     epoch_stays(self, HV_EPOCH_SAYS_STAYS);
     return;
@@ -588,8 +596,7 @@ void epoch_end_is_lonely(hv_epoch *self, const epoch_event *e) {
   hv_epoch_run *r = &self->end;
   int waits = (self->state == HV_EPOCH_ENDING && r->rounding[HV_EPOCH_NOW]) ||
               (self->late == HV_EPOCH_LATE_WORKS && r->rounding[HV_EPOCH_LATE] && !epoch_is_aside(self));
-  int may_come = self->traits.has_replica ? self->lineage->is_by_itself : epoch_meets_hub_alone(self, e->figures);
-  if (!waits || e->figures->n_peers > 1 || may_come) {
+  if (!waits || e->figures->n_peers > 1 || r->with_hub) {
     r->lonely_us = 0;
     return;
   }

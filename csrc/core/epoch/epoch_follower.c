@@ -19,9 +19,10 @@ static int misses_round(const hv_epoch *self, const hv_progress_figures *f) {
 }
 
 static void begins_rounds(hv_epoch *self, const hv_progress_figures *f) {
+  int with_hub = epoch_meets_hub_alone(self, f);
   epoch_moves(self, HV_EPOCH_ENDING);
-  self->end = (hv_epoch_run){.epoch = self->told, .plan = *hv_epoch_plan_end(&self->traits, self->told + 1, 0)};
-  self->end.with_hub = epoch_meets_hub_alone(self, f);
+  self->end =
+      (hv_epoch_run){.epoch = self->told, .with_hub = with_hub, .plan = *hv_epoch_plan_end(&self->traits, self->told + 1, 0)};
   epoch_act(self, HV_EPOCH_NOW, HV_EPOCH_PREPARE, 0);
 }
 
@@ -97,8 +98,8 @@ void follower_round_is_over(hv_epoch *self, const epoch_event *e) {
   if (is_gradients) {
     r->nobody = by_nobody;
     r->averaged = e->outcome == HV_EPOCH_CONFIRMED;
-    r->with_hub = r->averaged && epoch_has_met_hub_alone(e);
-    self->has_met |= r->averaged;
+    r->with_hub = epoch_has_met_hub_alone(e);
+    self->has_met |= r->averaged && !r->with_hub;
   } else
     r->state_averaged = e->outcome == HV_EPOCH_CONFIRMED;
   int stays = by_nobody || (self->traits.carries && !r->averaged); /* after a failed round of differences they end it again */

@@ -80,8 +80,8 @@ void epoch_comes_to_load(hv_epoch *self, const epoch_event *e, uint64_t most); /
 void epoch_looks(hv_epoch *self, const epoch_event *e);                        /* in LOOKING */
 
 /* epoch_repeat.c */
-int epoch_may_lead(const hv_epoch *self, uint64_t found, uint64_t claimed);           /* averages may, from that state on */
-int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most); /* to a state */
+int epoch_may_lead(const hv_epoch *self, const hv_progress_figures *f, uint64_t found); /* averages may, from that state on */
+int epoch_prefers_entries(const hv_epoch *self, const epoch_event *e, uint64_t most);   /* to a state */
 /* True if the state of the swarm's epoch is not made yet, and averages lead there from that of `found`, which is on offer. */
 int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found);
 int epoch_has_to_repeat(const hv_epoch *self, const epoch_event *e, uint64_t most); /* with the state that it has loaded */

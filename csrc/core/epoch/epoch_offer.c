@@ -114,7 +114,8 @@ void epoch_is_wanted(hv_epoch *self, const epoch_event *e) {
   self->offers.wanted = e->epoch;
   if (e->ok) {
     self->offers.asked = e->epoch;
-    self->hub_us = e->now_us;
+    if (e->now_us >= self->hub.after_us)
+      self->hub.us = e->now_us;
   }
   if (!self->config.reachable && self->offers.offered != HV_EPOCH_NONE && self->offers.offered >= e->epoch)
     self->offers.offered = HV_EPOCH_NONE;

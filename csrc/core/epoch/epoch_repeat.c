@@ -37,8 +37,8 @@ int epoch_leads_on(const hv_epoch *self, const epoch_event *e, uint64_t found) {
   return found != HV_EPOCH_NONE && found > self->told && found < f->epoch && found + least >= f->epoch && has_entries(self);
 }
 
-int epoch_may_lead(const hv_epoch *self, uint64_t found, uint64_t claimed) {
-  return has_entries(self) && claimed <= found + HV_EPOCH_ENTRIES;
+int epoch_may_lead(const hv_epoch *self, const hv_progress_figures *f, uint64_t found) {
+  return has_entries(self) && f->n_peers == f->n_clients && f->epoch <= found + HV_EPOCH_ENTRIES;
 }
 
 /* Rules 11 and 12. */

@@ -46,7 +46,7 @@ hv_epoch_facts hv_epoch_facts_of(const hv_epoch_round *round, hv_lineage_member 
     *to = (hv_lineage_member){.peer = m->id, .is_client = m->client, .is_auxiliary = m->auxiliary};
     to->has_word = (uint8_t)hv_word_read(m->gather, &to->word);
     f.n_trainers += !m->auxiliary;
-    n_by_themselves += to->has_word && to->word.rank >= 0 && (to->word.rank & BY_ITSELF) == BY_ITSELF;
+    n_by_themselves += !m->auxiliary && to->has_word && to->word.rank >= 0 && (to->word.rank & BY_ITSELF) == BY_ITSELF;
   }
   for (size_t i = 0; i < round->n_parts; i++) {
     counts_shares(round, &round->parts[i], &f);

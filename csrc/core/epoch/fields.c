@@ -124,7 +124,8 @@ static const hv_field of_member[] = {BYTES(hv_lineage_member, peer),         WHO
                                      BYTES(hv_lineage_member, word.mark),    SIGNED(hv_lineage_member, word.rank)};
 static const hv_field of_lineage[] = {BYTES(hv_lineage, mark),       WHOLE(hv_lineage, samples),  WHOLE(hv_lineage, is_known),
                                       WHOLE(hv_lineage, is_kept),    WHOLE(hv_lineage, is_wrong), WHOLE(hv_lineage, is_reachable),
-                                      WHOLE(hv_lineage, was_loaded), WHOLE(hv_lineage, is_made),  WHOLE(hv_lineage, steps)};
+                                      WHOLE(hv_lineage, was_loaded), WHOLE(hv_lineage, is_made),  WHOLE(hv_lineage, is_by_itself),
+                                      WHOLE(hv_lineage, steps)};
 #define OF_LOSS(name, text) {"lost." #name, SIZED(hv_epoch_ledger, lost_by[HV_EPOCH_LOSS_##name]), HV_FIELD_WHOLE, NULL},
 static const hv_field of_ledger[] = {
     WHOLE(hv_epoch_ledger, produced),  WHOLE(hv_epoch_ledger, averaged), WHOLE(hv_epoch_ledger, kept), WHOLE(hv_epoch_ledger, sums),

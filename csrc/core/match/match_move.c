@@ -15,16 +15,17 @@ static void match_enter(hv_match *match) {
 
 void match_moves_to(hv_match *match, uint64_t at) {
   uint64_t before = match->roster.place;
+  int had_group = match_had_group(match);
   int had_come = match->return_place != 0; /* the others know of it, and not yet that it is there */
   match->return_place = 0;
   if (at && (match->config.apart || had_come))
-    hv_roster_moved(&match->roster, at); /* first, because the questions below report it */
+    hv_roster_moved(&match->roster, at, had_group); /* first, because the questions below report it */
   match_enter(match);
   if (had_come)
     match_ask_all(match);
   if (!at || at == before)
     return;
-  hv_roster_moved(&match->roster, at);
+  hv_roster_moved(&match->roster, at, had_group);
   match->stuck_us = 0;
   if (hv_roster_furthest(&match->roster) <= at)
     match->behind_us = 0;

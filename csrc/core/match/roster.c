@@ -372,14 +372,10 @@ void hv_roster_set_return(hv_roster *roster, const hv_peer_id *id, uint64_t come
   roster_notify(roster);
 }
 
-/* One that is two behind had no part in the latest group. Strangers are in groups of their own. A client that trains alone reports
- * to nobody, and cannot be asked. */
-static void counts_missed(hv_roster_entry *entry, uint64_t at, uint64_t now_us) {
-  int is_silent = !entry->addrs_size && now_us - entry->place_us >= AT_CLIENT_MS * 1000ull;
+/* One that is two behind had no part in the latest group. Strangers are in groups of their own. */
+static void counts_missed(hv_roster_entry *entry, uint64_t at) {
   if (entry->stranger) {
     entry->missed = entry->kept = 0;
-  } else if (is_silent) {
-    return;
   } else if (entry->place + 1 < at) {
     entry->missed += entry->missed < MISSED_MOST;
     entry->kept = 0;
@@ -388,13 +384,13 @@ static void counts_missed(hv_roster_entry *entry, uint64_t at, uint64_t now_us) 
   }
 }
 
-void hv_roster_moved(hv_roster *roster, uint64_t at) {
-  int is_next = roster->place && at == roster->place + 1;
+void hv_roster_moved(hv_roster *roster, uint64_t at, int had_group) {
+  int is_next = had_group && roster->place && at == roster->place + 1;
   roster->place = at;
   for (size_t i = 0; i < roster->n; i++) {
     hv_roster_entry *entry = &roster->entries[i];
     if (is_next && entry->place)
-      counts_missed(entry, at, roster->env->now_us(roster->env));
+      counts_missed(entry, at);
     if (entry->return_place && at >= entry->return_place && !entry->return_us)
       entry->return_us = roster->env->now_us(roster->env);
     if (entry->place >= at)

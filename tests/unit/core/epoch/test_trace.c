@@ -50,7 +50,7 @@ static const hv_epoch_event full_event = {HV_EPOCH_LEAVE,
                                           -3,
                                           {NULL, 0, NULL, 0, {NULL, 0}}};
 static const hv_lineage_member full_member = {{{3, 4}}, 5, 6, 7, {{{8, 9}}, INT64_MIN}};
-static const hv_lineage full_lineage = {{{1}}, MANY, 2, 3, 4, 5, 6, 7, 8};
+static const hv_lineage full_lineage = {{{1}}, MANY, 2, 3, 4, 5, 6, 7, 8, 9};
 static const hv_epoch_ledger full_ledger = {MANY, 1, 2, 3, 4, 5, {6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}};
 static const hv_epoch_order full_act = {
     HV_EPOCH_ACT, HV_EPOCH_REPLICA_STATE, HV_EPOCH_LATE, HV_EPOCH_MEET, MANY, MANY + 1, MANY + 2, MANY + 3, MANY + 4, -1};
