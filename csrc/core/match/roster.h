@@ -145,8 +145,8 @@ void hv_roster_had(hv_roster *roster, const hv_peer_id *id, uint64_t place);
 /* Whether any peer has had one there is not known any more. */
 void hv_roster_forget_had(hv_roster *roster, uint64_t place);
 
-/* This node has moved to that place: peers behind it count as behind from now on. had_group: it had one where it was, which those
- * who are further behind have missed. */
+/* This node has moved to that place: peers behind it count as behind from now on. had_group: it had one where it was, and peers
+ * further behind have missed that. */
 void hv_roster_moved(hv_roster *roster, uint64_t place, int had_group);
 /* Peers that were expected at that place, and gave no sign of life since since_us, count as failed. */
 void hv_roster_missed(hv_roster *roster, uint64_t place, uint64_t since_us);
