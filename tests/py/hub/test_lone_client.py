@@ -31,7 +31,7 @@ while True:
 
 
 def averaged(one, members):
-    """What it said after rounds of so many, the hub among them, by epoch."""
+    """Its lines after rounds of so many, the hub among them, by epoch."""
     return {line["epoch"]: line for line in told(one) if line["outcome"] == "averaged" and line["members"] == members}
 
 
