@@ -393,8 +393,8 @@ def lies_in_the_state(peer):
 @pytest.mark.parametrize("in_place", [False, True])
 def test_state_of_a_liar_moves_the_mark_it_came_under(swarm, in_place):
     """One of three honest peers misses each average of the state, and holds what the others had before it."""
-    options = dict(average_state_every=1, delay_state_averaging=False, load_state_timeout=10)  # the last one may find none
-    peers = swarm(4, offload_optimizer=in_place, **options)
+    options = dict(average_state_every=1, delay_state_averaging=False)
+    peers = swarm(4, offload_optimizer=in_place, load_state_timeout=10, **options)  # the last one may find no state
     finds_no_group(peers[0].optimizer.state_averager)
     lies_in_the_state(peers[3])
     replicas, changed = {}, []
