@@ -2,7 +2,8 @@
 
 Peers in network namespaces, joined by a relay (benchmarks/c/wan.h), as root; Python nodes that offer a state, and one that loads it, from the first byte to the last
 with the vote. WAN_CONGESTION as in the row wan. Headers leave 0.95 of a line to bytes.
-As many bytes over one plain TCP connection are measured beside it: the kernel's send buffer (net.ipv4.tcp_wmem, 4 MiB) bounds a connection at 1,000 Mbit/s.
+As many bytes over one plain TCP connection are measured beside it: the kernel's send buffer (net.ipv4.tcp_wmem, 4 MiB)
+bounds a connection at 1,000 Mbit/s.
 """
 
 import json
@@ -101,5 +102,6 @@ def measure(run):
         shares = column(samples[name], "line")
         run.ratio(name, shares, [1.0] * len(shares))
     for mbit in LINES:
-        run.ratio(f"1_at_{mbit}_of_tcp", column(samples[f"1_at_{mbit}"], "line"), column(samples[f"tcp_at_{mbit}"], "line"))
+        load, tcp = column(samples[f"1_at_{mbit}"], "line"), column(samples[f"tcp_at_{mbit}"], "line")
+        run.ratio(f"1_at_{mbit}_of_tcp", load, tcp)
     run.figures_of(samples)
