@@ -43,6 +43,10 @@ def flat(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+def anchor_of(optimizer):
+    return torch.cat([p.detach().flatten() for p in optimizer.anchor])
+
+
 OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01),
     "adamw": lambda params: torch.optim.AdamW(params, lr=0.01, weight_decay=0.1),
@@ -120,7 +124,7 @@ class Peer:
         self.optimizer = make(dht, model, **{**QUICK, "batch_size_per_step": 16, **options})
         self.batches = 0
         self.used = {}  # epoch: numbers of the batches in it
-        self.after = {}  # epoch: the model when it had ended
+        self.after = {}  # epoch: the model when it had ended; with local steps the anchor, which no batch moves
 
     def enter(self):
         """Others count it, and expect it in their groups, before its first batch."""
@@ -148,12 +152,23 @@ class Peer:
         if not optimizer.reuse_grad_buffers:
             optimizer.zero_grad()
         if optimizer.local_epoch != epoch:  # by a step, or by a state that was loaded
-            self.after[optimizer.local_epoch - 1] = flat(self.model)
+            self.after[optimizer.local_epoch - 1] = self.shared()
+
+    def shared(self):
+        return anchor_of(self.optimizer) if self.optimizer.schedule.outer else flat(self.model)
 
     def train(self, epochs, pause=0.01):
         while self.optimizer.local_epoch < epochs:
             self.batch()
             time.sleep(pause)  # the others share this machine, and the interpreter
+
+
+def are_alike(one, two):
+    """Whether the newest epoch that both have seen the end of made their models equal to the bit. A group may form
+    without a peer that comes late, which repeats that step in a later epoch.
+    """
+    common = set(one.after) & set(two.after)
+    return bool(common) and torch.equal(one.after[max(common)], two.after[max(common)])
 
 
 def together(*jobs, timeout=4 * PATIENCE):

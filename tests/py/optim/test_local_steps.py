@@ -19,6 +19,7 @@ from optim_support import (
     FEATURES,
     QUICK,
     Peer,
+    anchor_of,
     backward,
     batch,
     finds_no_group,
@@ -53,22 +54,12 @@ def options(n=1, **more):
 
 
 class LocalPeer(Peer):
-    """A Peer whose `after` has the anchors."""
+    """A Peer of local steps, whose options are all given."""
 
     def __init__(self, index, dht, model, **options):
         self.index, self.dht, self.model = index, dht, model
         self.optimizer = hivemind.Optimizer(dht=dht, **options)
         self.batches, self.used, self.after = 0, {}, {}
-
-    def batch(self, number=None):
-        epoch = self.optimizer.local_epoch
-        super().batch(number)
-        if self.optimizer.local_epoch != epoch:
-            self.after[self.optimizer.local_epoch - 1] = anchor_of(self.optimizer)
-
-
-def anchor_of(optimizer):
-    return torch.cat([p.flatten() for p in optimizer.anchor])
 
 
 def momentum_of(optimizer):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import loads_slowly, meet, together
+from optim_support import are_alike, loads_slowly, meet, together
 from support import eventually
 from test_local_steps import SIZE, flat, normed_swarm, swarm  # noqa: F401
 
@@ -93,15 +93,12 @@ def test_joiner_trains_from_its_first_second(swarm):
     loads_slowly(state, 6 * PAUSE)
     machine, hands = joiner.optimizer.driver.machine, joiner.optimizer.driver.hands
     made = states_of_batches(joiner)
-    trains_until([joiner, *two], lambda: hands.repeated >= 1 and machine.has_met)
+    trains_until([joiner, *two], lambda: hands.repeated >= 1 and machine.has_met and are_alike(joiner, two[0]))
     assert made["LOADING"] >= 4 and machine.moves_wrong == 0
     places = joiner.optimizer.ledger.samples.figures()
     assert places["lost"] == places["lost_by"]["REPLACED"] <= SIZE * (1 + made["LOADING"]), (places, made)
     assert places["averaged"] >= SIZE * made["REPEATING"] > 0, (places, made)
     assert places["produced"] == SIZE * joiner.batches
-    common = set(joiner.after) & set(two[0].after)
-    assert common
-    assert torch.equal(joiner.after[max(common)], two[0].after[max(common)])
 
 
 def made_late(peers, goal):
@@ -126,15 +123,15 @@ def test_late_peer_trains_beside_its_load_and_loses_nothing(swarm):
         if made.get("LOADING", 0) == 2 and not saved:
             saved.append(late.optimizer.state_dict())  # it waits for no download
             assert machine.state == "LOADING"
-        return late.optimizer.driver.hands.adopted >= 1 and met.figures()["averaged"] >= SIZE * (2 + made["LOADING"])
+        if late.optimizer.driver.hands.adopted == 0:
+            return False
+        return met.figures()["averaged"] >= SIZE * (2 + made["LOADING"]) and are_alike(late, others[0])
 
     trains_until([late, *others], has_averaged)
     assert made["LOADING"] >= 2 and machine.moves_wrong == 0
     assert met.figures()["lost"] == 0, met.figures()
     assert met.figures()["produced"] == SIZE * late.batches
     assert saved[0]["hivemind_c"]["samples"] >= 2 * SIZE
-    common = set(late.after) & set(others[0].after)
-    assert torch.equal(late.after[max(common)], others[0].after[max(common)])
 
 
 def test_loaded_state_is_there_for_the_next_newcomer(swarm):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import flat, meet, network, together
-from test_local_steps import SIZE, adamw, anchor_of, swarm  # noqa: F401
+from optim_support import anchor_of, flat, meet, network, together
+from test_local_steps import SIZE, adamw, swarm  # noqa: F401
 
 ROUND = 1.2  #: seconds that a difference travels
 PAUSE = 0.1  #: seconds of a batch
