@@ -97,7 +97,7 @@ static void client_runs(hv_command *command, void *core) {
   }
   if (c->waits || c->is_asked)
     return;
-  c->wait = (hv_gift_wait){.done = asked, .owner = c, .prefix = prefix()};
+  c->wait = (hv_gift_wait){.done = asked, .owner = c, .prefix = prefix(), .is_urgent = c->is_urgent};
   c->waits = 1;
   if (hv_givers_wait(hv_node_givers(core), &c->wait, NULL) != HV_OK)
     c->waits = 0;

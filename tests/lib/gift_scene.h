@@ -26,10 +26,10 @@ typedef struct gift_client {
   hv_command command;
   int posted; /* the command waits to be run */
   hv_gift_wait wait;
-  int waits, is_asked;
-  uint64_t seen_us; /* when its program ran last */
-  uint64_t epoch;   /* as it reported then */
-  int must_give;    /* the words of a round say so: to the hub, under this ticket */
+  int waits, is_asked, is_urgent; /* is_urgent: somebody is on the way, as its program knows */
+  uint64_t seen_us;               /* when its program ran last */
+  uint64_t epoch;                 /* as it reported then */
+  int must_give;                  /* the words of a round say so: to the hub, under this ticket */
   uint8_t ticket[HV_GIFT_TICKET];
   gift_given *given;
   size_t n_given, n_arrived;

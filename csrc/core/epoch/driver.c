@@ -422,7 +422,7 @@ static void hub_asks(hv_gift_wait *wait, hv_status status, const char *text) {
 static void waits_for_hub(hv_epoch_driver *d) {
   if (d->waits_for_hub || d->is_leaving || !d->config.client_mode || !d->machine.traits.has_replica)
     return;
-  d->asking = (hv_gift_wait){.done = hub_asks, .owner = d, .prefix = d->config.state_key};
+  d->asking = (hv_gift_wait){.done = hub_asks, .owner = d, .prefix = d->config.state_key, .is_urgent = d->asking.is_urgent};
   d->waits_for_hub = hv_givers_wait(d->givers, &d->asking, NULL) == HV_OK;
 }
 
@@ -551,6 +551,7 @@ static void drives(hv_epoch_driver *d, hv_epoch_event *event) {
     event->fetched = reads(d, event->kind == HV_EPOCH_BATCH ? event->samples : 0, event->now_us, figures)->fetched;
   else if (!d->is_leaving && event->kind != HV_EPOCH_DONE && event->kind != HV_EPOCH_ROUND)
     return; /* the node ends */
+  d->asking.is_urgent = figures->n_coming > 0;
   int was_busy = d->is_busy;
   d->is_busy = 1;
   hv_trace_on(d->config.trace, &d->machine, event);

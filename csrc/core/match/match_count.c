@@ -204,10 +204,11 @@ static int is_reason(const match_gathering *g, const match_joiner *over, uint64_
   return 2 * g->n_present > match_known(g) && over->deadline_us - over->since_us >= left[(n - 1) / 2] / 4;
 }
 
+/* A helper's time is none: it waits in one search after another, and may be there long before those whom it helps. */
 int match_is_late(const match_gathering *g) {
   uint64_t now = count_now(g->match);
   for (const match_joiner *j = g->joiners; j; j = j->next)
-    if (j->present && j->deadline_us <= now && is_reason(g, j, now))
+    if (j->present && !j->auxiliary && j->deadline_us <= now && is_reason(g, j, now))
       return 1;
   return 0;
 }

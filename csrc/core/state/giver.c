@@ -15,7 +15,8 @@ typedef struct hv_giver {
   hv_gift_request request;
   uint64_t found_us;    /* when the request was found last; 0: there is none */
   uint64_t least;       /* oldest epoch that a hub may still want of this peer */
-  uint64_t rested_us;   /* when the next state may be sent */
+  uint64_t ended_us;    /* when the last attempt to send a state ended */
+  uint64_t took_us;     /* how long it took */
   struct hv_giving *of; /* the gift under way; NULL: none */
   size_t key_size, prefix_size;
   uint8_t key[HV_GIFT_KEY_MAX];
@@ -213,8 +214,8 @@ static void give_closed(hv_stream *stream, const hv_event *event) {
     return;
   }
   env->timer_clear(env, &g->timer);
-  uint64_t took = event->now_us - g->begun_us;
-  g->of->rested_us = event->now_us + HV_GIFT_REST * took;
+  g->of->ended_us = event->now_us;
+  g->of->took_us = event->now_us - g->begun_us;
   if (g->received) {
     give_settled(g);
     give_next(g);
@@ -309,6 +310,11 @@ static void end_wait(giver *p, hv_status status, const char *text) {
   wait->done(wait, status, text);
 }
 
+static int has_rested(const giver *p, uint64_t now_us) {
+  uint64_t times = p->wait->is_urgent ? HV_GIFT_REST_URGENT : HV_GIFT_REST;
+  return now_us >= p->ended_us + times * p->took_us;
+}
+
 static void look_again(giver *p) {
   if (!p->givers->stopping)
     p->givers->env->timer_set(p->givers->env, &p->look, HV_GIFT_LOOK_MS * UINT64_C(1000));
@@ -323,7 +329,7 @@ static void looked(hv_dht_op *op, hv_status status, const char *text) {
   else if (status == HV_OK || status == HV_NOT_FOUND)
     p->found_us = 0;
   look_again(p);
-  if (!p->of && is_asked(p) && now >= p->rested_us)
+  if (!p->of && is_asked(p) && p->wait && has_rested(p, now))
     end_wait(p, HV_OK, "");
 }
 

@@ -35,6 +35,7 @@ struct hv_gift_wait {
   void *owner;
   hv_span prefix; /* borrowed until done */
   uint64_t least; /* set before done: the oldest epoch that is of use */
+  int is_urgent;  /* the owner may set it at any time: somebody is on the way, so the rest is HV_GIFT_REST_URGENT */
 };
 
 /* A state to give. The caller owns the struct and keeps it until state.done, which is called once: HV_OK: all hubs have it.

@@ -115,8 +115,8 @@ static void client_that_was_alone_is_joined_through_a_hub(void **unused) {
   s.for_us = 150000000;
   s.goals = HOME_MEETS | HOME_LOSES_NOTHING;
   plays_seeds(&s, 1);
-  s.load_us = 15000000;
-  plays_seeds(&s, 1);
+  for (s.load_us = 5000000; s.load_us <= 20000000; s.load_us += 5000000)
+    plays_seeds(&s, 1);
 }
 
 /* The fastest of four was cut off for ten minutes and went on alone. Its epoch was far beyond the others' then, and it never came

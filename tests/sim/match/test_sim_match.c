@@ -250,6 +250,30 @@ static void clients_alone_cannot_be_a_group(void **unused) {
   close_scene(c);
 }
 
+/* Its search began long before theirs. A group of it and the first of two trainers would leave the second one out. */
+static void group_of_a_helper_waits_for_each_trainer(void **unused) {
+  (void)unused;
+  scene *c = open_scene(45);
+  for (size_t i = 0; i < 3; i++) {
+    match_seat *seat = match_swarm_next(&c->s);
+    seat->config.auxiliary = i == 0;
+    seat->client = i > 0;
+    match_swarm_add(&c->s);
+  }
+  run(c, 8);
+  for (size_t i = 0; i < 3; i++)
+    seek(c, i, "1", 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  seek(c, 0, "2", 0, 3000);
+  run(c, 2.8);
+  seek(c, 1, "2", 0, 15000);
+  run(c, 0.5);
+  seek(c, 2, "2", 0, 15000);
+  assert_true(match_swarm_finish(&c->s, 5));
+  one_group(c, 0, 3, SIZE_MAX);
+  close_scene(c);
+}
+
 /* n nodes seek with a target: groups of how many come out? */
 static void split(size_t n, size_t target, uint32_t expected, size_t smallest, size_t largest) {
   scene *c = open_scene(100 + n * 10 + target);
@@ -710,6 +734,7 @@ int main(void) {
       cmocka_unit_test(members_receive_the_gathered_bytes_of_all),
       cmocka_unit_test(clients_join_and_own_nothing_and_auxiliaries_are_said_to_be),
       cmocka_unit_test(clients_alone_cannot_be_a_group),
+      cmocka_unit_test(group_of_a_helper_waits_for_each_trainer),
       cmocka_unit_test(too_many_members_are_split_evenly_and_none_is_left_alone),
       cmocka_unit_test(other_tensors_are_refused_and_the_difference_has_a_name),
       cmocka_unit_test(a_host_that_dies_is_replaced_at_once),

@@ -112,6 +112,22 @@ static void giver_that_dies_is_replaced(void **unused) {
   }
 }
 
+static void giver_rests_less_while_somebody_is_on_the_way(void **unused) {
+  (void)unused;
+  for (int urgent = 0; urgent < 2; urgent++) {
+    scene *sc = open_scene(7, 1, HV_CODEC_NONE);
+    hv_sim_link slow = hv_sim_defaults(1).link;
+    slow.rate = 20000; /* a state takes 8 s */
+    hv_sim_set_link(sc->sim, 1, HV_SIM_ANY, &slow);
+    sc->g.clients[0].is_urgent = urgent;
+    assert_true(gift_scene_await(&sc->g, 1, 30));
+    gift_scene_next_epoch(&sc->g);
+    assert_int_equal(gift_scene_await(&sc->g, 2, 28), urgent);
+    assert_true(gift_scene_await(&sc->g, 2, 22));
+    close_scene(sc);
+  }
+}
+
 static void hub_that_dies_asks_again_in_its_next_life(void **unused) {
   (void)unused;
   scene *sc = open_scene(5, 3, HV_CODEC_NONE);
@@ -178,6 +194,7 @@ int main(void) {
       cmocka_unit_test(joiner_gets_values_that_were_encoded_once),
       cmocka_unit_test(words_of_a_round_bring_a_state_without_a_request),
       cmocka_unit_test(giver_that_dies_is_replaced),
+      cmocka_unit_test(giver_rests_less_while_somebody_is_on_the_way),
       cmocka_unit_test(hub_that_dies_asks_again_in_its_next_life),
       cmocka_unit_test(giver_that_stands_still_in_the_middle_is_left),
       cmocka_unit_test(joiner_that_downloads_keeps_the_hub_within_its_bound),
