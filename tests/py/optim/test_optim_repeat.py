@@ -14,7 +14,7 @@ from optim_support import Peer, are_alike, flat, loads_slowly, meet, network, se
 from support import eventually
 
 RUNS = itertools.count()
-PAUSE = 1.4  #: seconds of a batch; epochs of less than 1 s have no log
+PAUSE = 1.4  #: seconds of a batch; epochs of less than 0.1 s have no log
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from support import PATIENCE, eventually
 
 RUNS = itertools.count()
 MARK = b"0123456789abcdef"
-SHORTEST_S = 0.5  #: of a swarm epoch whose average is kept (core/state/step_log.h)
+SHORTEST_S = 0.1  #: of a swarm epoch whose average is kept (core/state/step_log.h)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def offered(peer):
     return peer.optimizer.driver.hands.log.core.offered()
 
 
-def train(peers, epochs, pause=1.2 * SHORTEST_S):
+def train(peers, epochs, pause=6 * SHORTEST_S):
     meet(peers)
     together(*(lambda peer=peer: peer.train(epochs, pause) for peer in peers))
     for peer in peers:
@@ -139,14 +139,17 @@ def test_averages_of_short_epochs_are_not_kept(peers):
     inner = log.add
 
     def add(epoch, stamps):
-        begun = time.monotonic()
         inner(epoch, stamps)
         n = offered(two[0])[0]  # once the node has taken it, too
-        ends.append((begun, time.monotonic(), n))
+        ends.append((time.monotonic(), n))
 
     log.add = add
-    train(two, 6, pause=0.0)
-    short = [n for (begun, _, _), (_, over, n) in zip(ends, ends[1:]) if over - begun < SHORTEST_S]
+    # the core takes the time of a round's end, which is after the end before it, and before this program hears of it
+    for goal in range(10, 200, 10):
+        train(two, goal, pause=0.0)
+        short = [n for (since, _), _, (over, n) in zip(ends, ends[1:], ends[2:]) if over - since < SHORTEST_S]
+        if len(short) >= 3:  # a busy machine makes few
+            break
     assert short and not any(short)
 
 
