@@ -11,7 +11,7 @@ from support import eventually
 from test_optim_repeat import LATE, Training
 
 RUNS = itertools.count()
-PAUSE, TARGET = 0.5, 128  #: seconds of a batch, and epochs of 1.4 s by three peers: those of less than 0.1 s have no log
+PAUSE, TARGET = 0.5, 128  #: seconds of a batch, and epochs of 1.4 s by three peers: below 0.1 s there is no log
 #: the others' records count for 30 s, and are renewed each 20 s
 REFRESH = dict(min_refresh_period=0.1, default_refresh_period=0.1)
 LOCAL = dict(
