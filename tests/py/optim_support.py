@@ -120,11 +120,14 @@ class Peer:
     """One of several: its model, its Optimizer, and what it did in each epoch."""
 
     def __init__(self, index, dht, model, **options):
-        self.index, self.dht, self.model = index, dht, model
-        self.optimizer = make(dht, model, **{**QUICK, "batch_size_per_step": 16, **options})
+        self.begin(index, dht, model, make(dht, model, **{**QUICK, "batch_size_per_step": 16, **options}))
+
+    def begin(self, index, dht, model, optimizer):
+        self.index, self.dht, self.model, self.optimizer = index, dht, model, optimizer
         self.batches = 0
         self.used = {}  # epoch: numbers of the batches in it
         self.after = {}  # epoch: the model when it had ended; with local steps the anchor, which no batch moves
+        self.marks = {}  # epoch: the mark of that
 
     def enter(self):
         """Others count it, and expect it in their groups, before its first batch."""
@@ -152,10 +155,9 @@ class Peer:
         if not optimizer.reuse_grad_buffers:
             optimizer.zero_grad()
         if optimizer.local_epoch != epoch:  # by a step, or by a state that was loaded
-            self.after[optimizer.local_epoch - 1] = self.shared()
-
-    def shared(self):
-        return anchor_of(self.optimizer) if self.optimizer.schedule.outer else flat(self.model)
+            ended = optimizer.local_epoch - 1
+            self.after[ended] = anchor_of(optimizer) if optimizer.schedule.outer else flat(self.model)
+            self.marks[ended] = optimizer.state_averager.lineage.mark
 
     def train(self, epochs, pause=0.01):
         while self.optimizer.local_epoch < epochs:
@@ -169,6 +171,14 @@ def are_alike(one, two):
     """
     common = set(one.after) & set(two.after)
     return bool(common) and torch.equal(one.after[max(common)], two.after[max(common)])
+
+
+def assert_alike_under_marks(one, two):
+    """In each epoch that both ended with the same mark they have the same bits, and there is one."""
+    marked = [epoch for epoch in set(one.marks) & set(two.marks) if one.marks[epoch] == two.marks[epoch]]
+    assert marked
+    for epoch in marked:
+        assert torch.equal(one.after[epoch], two.after[epoch]), epoch
 
 
 def together(*jobs, timeout=4 * PATIENCE):

@@ -40,7 +40,7 @@ enum {
   HV_GIFT_REST_URGENT = 1, /* the same while somebody is on the way, who then has fewer steps to repeat */
   HV_GIFT_TRIES = 4,       /* attempts to give one state to one hub */
   HV_GIFT_PREFIXES = 64,   /* of one node */
-  HV_GIFT_HUBS = 16,       /* that one state is given to */
+  HV_GIFT_HUBS = 16,       /* that receive one state */
   HV_GIFT_REFUSALS = 64,   /* streams that are being refused; for one network a quarter, for one peer 2 */
   HV_GIFT_RIGHT = 256,     /* peers of a round that have the swarm's replica */
   HV_GIFT_FAILED = 64      /* givers that gave nothing and are remembered */

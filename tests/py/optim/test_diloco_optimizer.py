@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import QUICK, backward, batch, flat, loss_of, network, together
+from optim_support import QUICK, anchor_of, backward, batch, flat, loss_of, network, together
 from support import eventually
 
 RUNS = itertools.count()
@@ -87,7 +87,7 @@ def test_two_peers_count_the_steps_of_both(diloco):
             peers[i].zero_grad()
             number += 1
             if peers[i].local_epoch != epoch:
-                anchors[i][peers[i].local_epoch] = torch.cat([one.flatten() for one in peers[i].anchor])
+                anchors[i][peers[i].local_epoch] = anchor_of(peers[i])
 
     together(*(functools.partial(trains, i) for i in (0, 1)))
     common = anchors[0].keys() & anchors[1].keys()

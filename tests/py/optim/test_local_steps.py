@@ -57,9 +57,7 @@ class LocalPeer(Peer):
     """A Peer of local steps, whose options are all given."""
 
     def __init__(self, index, dht, model, **options):
-        self.index, self.dht, self.model = index, dht, model
-        self.optimizer = hivemind.Optimizer(dht=dht, **options)
-        self.batches, self.used, self.after = 0, {}, {}
+        self.begin(index, dht, model, hivemind.Optimizer(dht=dht, **options))
 
 
 def momentum_of(optimizer):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import are_alike, loads_slowly, meet, together
+from optim_support import are_alike, assert_alike_under_marks, loads_slowly, meet, together
 from support import eventually
 from test_local_steps import SIZE, flat, normed_swarm, swarm  # noqa: F401
 
@@ -99,6 +99,7 @@ def test_joiner_trains_from_its_first_second(swarm):
     assert places["lost"] == places["lost_by"]["REPLACED"] <= SIZE * (1 + made["LOADING"]), (places, made)
     assert places["averaged"] >= SIZE * made["REPEATING"] > 0, (places, made)
     assert places["produced"] == SIZE * joiner.batches
+    assert_alike_under_marks(joiner, two[0])
 
 
 def made_late(peers, goal):
@@ -132,6 +133,7 @@ def test_late_peer_trains_beside_its_load_and_loses_nothing(swarm):
     assert met.figures()["lost"] == 0, met.figures()
     assert met.figures()["produced"] == SIZE * late.batches
     assert saved[0]["hivemind_c"]["samples"] >= 2 * SIZE
+    assert_alike_under_marks(late, others[0])
 
 
 def test_loaded_state_is_there_for_the_next_newcomer(swarm):

@@ -10,7 +10,7 @@ import torch
 
 import hivemind_c
 from hivemind_c.optim.load_progress import Repeating
-from optim_support import Peer, are_alike, flat, loads_slowly, meet, network, settle, together
+from optim_support import Peer, are_alike, assert_alike_under_marks, flat, loads_slowly, meet, network, settle, together
 from support import eventually
 
 RUNS = itertools.count()
@@ -83,6 +83,7 @@ def test_joiner_with_an_old_state_repeats_the_steps_since(peers, caplog, options
     for peer in (*two, joiner):
         settle(peer.optimizer)
     assert "this peer catches up" in caplog.text and sum(repeated) <= hands.repeated
+    assert_alike_under_marks(joiner, two[0])
     assert machine.moves_wrong == 0
     assert flat(joiner.model).isfinite().all()
 
@@ -107,10 +108,12 @@ def test_averages_come_beside_a_load_of_several_epochs(peers):
     state.fetch_state = fetch_slowly
     hands, machine = joiner.optimizer.driver.hands, joiner.optimizer.driver.machine
     with Training(*two), Training(joiner):
-        assert eventually(lambda: machine.has_met and are_alike(joiner, two[0]))
+        assert eventually(lambda: machine.has_met)
         assert hands.adopted == 1 and hands.repeated >= 2
+        assert eventually(lambda: are_alike(joiner, two[0]))
     for peer in (*two, joiner):
         settle(peer.optimizer)
+    assert_alike_under_marks(joiner, two[0])
 
 
 LOCAL = dict(use_local_updates=True, outer_optimizer=partial(torch.optim.SGD, lr=0.7, momentum=0.5, nesterov=True))
@@ -179,4 +182,5 @@ def test_peer_that_has_each_average_late_listens_and_is_in(peers, options):
     assert slow.heard
     for peer in (*two, joiner):
         settle(peer.optimizer)
+    assert_alike_under_marks(joiner, two[0])
     assert machine.moves_wrong == 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import hivemind_c as hivemind
-from optim_support import Peer, are_alike, flat, meet, network, settle, together, train_until
+from optim_support import Peer, are_alike, assert_alike_under_marks, flat, meet, network, settle, together, train_until
 from support import eventually
 from test_optim_repeat import LATE, Training
 
@@ -78,6 +78,7 @@ def test_restart_within_the_epoch_loads_nothing(peers, mode, tmp_path):
     is_there = lambda: again.optimizer.local_epoch >= goal and are_alike(again, two[0])  # noqa: E731
     train_until([*two, again], is_there, pause=PAUSE)
     assert again.optimizer.driver.machine.has_met and loads(again) == (0, 0, 0)
+    assert_alike_under_marks(again, two[0])
 
 
 @MODES
@@ -98,4 +99,5 @@ def test_restart_some_epochs_later_repeats_from_the_log(peers, mode, tmp_path):
         settle(peer.optimizer)
     states, steps, wrong = loads(again)
     assert states == wrong == 0 and steps >= 2
+    assert_alike_under_marks(again, two[0])
     assert flat(again.model).isfinite().all()

@@ -144,7 +144,7 @@ def test_averages_of_short_epochs_are_not_kept(peers):
         ends.append((time.monotonic(), n))
 
     log.add = add
-    # the core takes the time of a round's end, which is after the end before it, and before this program hears of it
+    # the core measures at a round's end: after the end before it, and before this program hears of it
     for goal in range(10, 200, 10):
         train(two, goal, pause=0.0)
         short = [n for (since, _), _, (over, n) in zip(ends, ends[1:], ends[2:]) if over - since < SHORTEST_S]
